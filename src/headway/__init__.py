@@ -1,0 +1,3 @@
+"""Read, write and verify transformer circuits."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,23 @@
+"""Lazy package exports: `import headway` costs nothing, and torch loads when a name that needs it is first used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+
+
+def attach(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__`, `__all__` of a package whose public names live in the given modules (PEP 562).
+
+    >>> __getattr__, __dir__, __all__ = attach("headway", {"HeadId": "headway.ids"})
+    >>> __getattr__("HeadId").__name__
+    'HeadId'
+    """
+    names = sorted(homes)
+
+    def get(name: str) -> object:
+        if name in homes:
+            return getattr(importlib.import_module(homes[name]), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return get, lambda: names, names

@@ -1,0 +1,90 @@
+"""One `.safetensors` file a model: tensors, config, tokenizer, provenance, carried texts. Exact round trip, atomic."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from headway.errors import FileProblem
+from headway.model.carried import Carried
+from headway.model.header import FORMAT, Header, read_header
+from headway.model.weights import AXES, Weights
+from headway.tables.atomic import write_atomic
+from headway.tokens import Tokenizer
+
+
+def save(weights: Weights, path: str | Path) -> Path:
+    """Write weights to one file; complete or not at all. `load(save(w, p))` equals `w` bit for bit.
+
+    >>> import tempfile
+    >>> from headway.sources.handmade import induction_model
+    >>> w = induction_model().weights
+    >>> load(save(w, Path(tempfile.mkdtemp()) / "m.safetensors")).content_hash() == w.content_hash()
+    True
+    """
+    tensors = {name: t.detach().cpu().contiguous() for name, t in weights.tensors().items()}
+    if weights.tied:
+        del tensors["W_U"]
+    about = {
+        "format": FORMAT,
+        "config": weights.config.to_dict(),
+        "provenance": dataclasses.replace(weights.provenance, weights=weights.content_hash()).to_dict(),
+        "tied": weights.tied,
+    }
+    if weights.carried is not None:
+        tensors |= {f"carried.{name}": a for name, a in _carried_tensors(weights.carried).items()}
+        about["card"] = dict(weights.carried.card)
+    metadata = {"headway": json.dumps(about, ensure_ascii=False)}
+    if weights.tokenizer is not None:
+        metadata["tokenizer"] = weights.tokenizer.to_json()
+    return write_atomic(path, lambda temp: save_file(tensors, temp, metadata))
+
+
+def load(path: str | Path) -> Weights:
+    """Read an archive; its content hash is checked, so a damaged file is refused. Loading changes nothing."""
+    header = read_header(path)
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise FileProblem("cannot be read as safetensors", where=str(path), got=str(error)) from error
+    carried = None
+    if "carried.bigrams" in tensors:
+        arrays = {n: tensors.pop(f"carried.{n}").numpy().astype(np.int64) for n in ("bigrams", "validation", "heldout")}
+        carried = Carried(**arrays, card=header.card)
+    unknown = set(tensors) - set(AXES)
+    if unknown:
+        raise FileProblem("unknown tensors in the archive", where=str(path), got=", ".join(sorted(unknown)))
+    if header.tied:
+        tensors["W_U"] = tensors["W_E"].T
+    weights = _assemble(header, tensors, carried, path)
+    expected, got = header.provenance.weights, weights.content_hash()
+    if expected != got:
+        raise FileProblem("damaged: its content hash differs", where=str(path), expected=expected, got=got)
+    return weights.check_finite()
+
+
+def _assemble(header: Header, tensors: dict[str, Tensor], carried: Carried | None, path: str | Path) -> Weights:
+    missing = [n for n in ("W_E", "W_Q", "W_K", "W_V", "W_O", "W_U") if n not in tensors]
+    if missing:
+        raise FileProblem("tensors missing from the archive", where=str(path), got="no " + ", ".join(missing))
+    tokenizer = Tokenizer.from_json(header.tokenizer, where=str(path)) if header.tokenizer else None
+    provenance = dataclasses.replace(header.provenance, source=header.provenance.source or Path(path).name)
+    return Weights(config=header.config, provenance=provenance, tokenizer=tokenizer, carried=carried, **tensors)
+
+
+def _carried_tensors(carried: Carried) -> dict[str, Tensor]:
+    """Carried ids in the smallest integers that hold them."""
+    arrays = {"bigrams": carried.bigrams, "validation": carried.validation, "heldout": carried.heldout}
+    return {name: torch.from_numpy(a.astype(_smallest(a))) for name, a in arrays.items()}
+
+
+def _smallest(array: np.ndarray) -> type[np.signedinteger]:
+    top = int(array.max(initial=0))
+    return next(t for t in (np.int16, np.int32, np.int64) if top <= np.iinfo(t).max)

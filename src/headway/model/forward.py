@@ -1,0 +1,274 @@
+"""The only forward pass: `logits` (fast, nothing recorded) and `run` (everything recorded, frozen or edited).
+
+    s_ij = attn_scale * x~_i^T [W_Q b_Q]^T R_{j-i} [W_K b_K] x~_j,   x~ = (stream after the read norm, plus p if shortformer; 1)
+    pattern = softmax over allowed j <= i (masks are -inf; a row with nothing to attend to gives zeros)
+    result_h = pattern_h (W_O W_V x + W_O b_V),   stream += sum_h result_h + b_O
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from headway.errors import ShapeProblem, TextProblem, TokenProblem
+from headway.model.config import ModelConfig
+from headway.model.positions import rotary_waves, rotate, sinusoids
+from headway.model.recording import Change, Edits, Freeze, Recording, apply
+from headway.model.weights import Weights
+from headway.shapes import Keep, Logits, Stream, Tokens
+
+
+def logits(weights: Weights, tokens: Tokens, *, keep: Keep | None = None) -> Logits:
+    """Next-token logits, by fused attention; differentiable, nothing recorded. Equals `run(...).logits`.
+
+    tokens: [batch, pos] ids. keep: True at real tokens, for rows padded on either side: a padded row gives at its
+    real positions what the row alone gives. Raises TokenProblem for ids outside the vocabulary.
+    """
+    _check_tokens(weights.config, tokens, keep)
+    c = weights.config
+    places = _Places(weights, tokens, keep)
+    mask, empty = places.fused_mask()
+    stream = _embed(weights, tokens, places)
+    layers = zip(*(getattr(weights, n).unbind(0) for n in ("W_Q", "W_K", "W_V", "W_O")), strict=True)
+    for layer, (W_Q, W_K, W_V, W_O) in enumerate(layers):
+        read = _norm(weights, layer, stream)[0]
+        where = read if places.waves is None else read + places.waves
+        q = places.turn(_project(where, W_Q, weights.b_Q, layer))
+        k = places.turn(_project(where, W_K, weights.b_K, layer))
+        v = _project(read, W_V, weights.b_V, layer)
+        if c.group > 1:
+            k, v = (t.repeat_interleave(c.group, dim=1) for t in (k, v))
+        z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=c.attn_scale)
+        if empty is not None:
+            z = z.masked_fill(empty, 0)
+        stream = stream + _merge(z, W_O, weights.b_O, layer)
+    return _unembed(weights, _norm(weights, c.n_layers, stream)[0])
+
+
+@torch.no_grad()
+def run(
+    weights: Weights,
+    tokens: Tokens,
+    *,
+    keep: Keep | None = None,
+    freeze: Recording | Freeze | None = None,
+    edit: Mapping[str, Change] | None = None,
+    results: bool = False,
+) -> Recording:
+    """One recorded forward pass: patterns, pre-softmax scores, streams, norm scales, logits.
+
+    freeze: a Recording (its patterns and norm scales are used instead of computed ones) or a Freeze naming which.
+    edit: {site: tensor or function of the current tensor}; sites are `L1H3.pattern`, `L1H3.scores`, `L1H3.result`
+    (before b_O), `L1H3.Q`, `L1H3.K`, `L1H3.V` (the stream that one reader reads, before its norm) and `logits`
+    (the stream the final norm reads). results: keep each head's result, [batch, head, pos, d_model] a layer.
+
+    >>> from headway.sources.handmade import induction_model
+    >>> model = induction_model()
+    >>> run(model.weights, torch.tensor([[0, 1, 2, 1]])).patterns[0].shape[1]
+    1
+    """
+    c = weights.config
+    _check_tokens(c, tokens, keep)
+    edits = Edits.parse(edit or {}, weights)
+    frozen = freeze.frozen() if isinstance(freeze, Recording) else freeze or Freeze()
+    frozen.check(c, tokens)
+    places = _Places(weights, tokens, keep)
+    stream = _embed(weights, tokens, places)
+    streams, scales, scores, patterns, kept = [stream], [], [], [], []
+    for layer in range(c.n_layers):
+        read, scale = _norm(weights, layer, stream, frozen.scale(layer))
+        q, k, v = _qkv(weights, layer, read, places)
+        _edit_readers(weights, layer, edits, (q, k, v), (stream, frozen.scale(layer), places))
+        score = _scores(q, k, places)
+        for head, change in edits.at(layer, "scores"):
+            score[:, head] = apply(change, score[:, head], f"L{layer}H{head}.scores").masked_fill(~places.allowed, -math.inf)
+        given = frozen.pattern(layer)
+        pattern = softmax_rows(score, places.may_be_empty or edits.touches_scores(layer)) if given is None else given
+        for head, change in edits.at(layer, "pattern"):
+            pattern = pattern.clone()
+            pattern[:, head] = apply(change, pattern[:, head], f"L{layer}H{head}.pattern")
+        z = pattern @ v
+        added, result = _write(weights, layer, z, edits, results)
+        stream = stream + added
+        for kind, value in ((streams, stream), (scales, scale), (scores, score), (patterns, pattern)):
+            kind.append(value)
+        kept.append(result)
+    final = apply(edits.final, stream, "logits") if edits.final is not None else stream
+    read, scale = _norm(weights, c.n_layers, final, frozen.scale(c.n_layers))
+    return Recording(
+        weights=weights,
+        tokens=tokens,
+        keep=keep,
+        allowed=places.allowed,
+        streams=tuple(streams),
+        norm_scales=None if c.norm == "none" else (*scales, scale),
+        scores=tuple(scores),
+        patterns=tuple(patterns),
+        results=tuple(kept) if results else None,
+        logits=_unembed(weights, read),
+    )
+
+
+def softmax_rows(scores: Float[Tensor, "*batch dst src"], may_be_empty: bool = True) -> Float[Tensor, "*batch dst src"]:
+    """Softmax over sources; a row that is -inf throughout has nothing to attend to and gives zeros.
+
+    >>> softmax_rows(torch.tensor([[0.0, -math.inf], [-math.inf, -math.inf]])).tolist()
+    [[1.0, 0.0], [0.0, 0.0]]
+    """
+    pattern = scores.softmax(-1)
+    if may_be_empty:
+        pattern = pattern.masked_fill(scores.isneginf().all(-1, keepdim=True), 0)
+    return pattern
+
+
+class _Places:
+    """Where each token stands and what it may see: positions, causal and padding mask, sinusoids, rotations."""
+
+    def __init__(self, weights: Weights, tokens: Tokens, keep: Keep | None) -> None:
+        c, n = weights.config, tokens.shape[1]
+        self.config, self.keep, self.n = c, keep, n
+        self.device, self.dtype = tokens.device, weights.dtype
+        self.positions = torch.arange(n, device=tokens.device)
+        if keep is not None:
+            self.positions = (keep.cumsum(-1) - 1).clamp_min(0)
+        self.waves = sinusoids(self.positions, c).to(weights.dtype) if c.positions == "shortformer" else None
+        self.may_be_empty = keep is not None
+        self._rotary: tuple[Tensor, Tensor] | None = None
+        if c.rotary_dims:
+            cos, sin = (w.to(weights.dtype) for w in rotary_waves(self.positions, c))
+            self._rotary = (cos[:, None], sin[:, None]) if keep is not None else (cos, sin)
+
+    @property
+    def allowed(self) -> Tensor:
+        """[batch or 1, dst, src]: True where attention is allowed."""
+        causal = torch.ones(self.n, self.n, dtype=torch.bool, device=self.device).tril()
+        return causal[None] if self.keep is None else causal & self.keep[:, None, :] & self.keep[:, :, None]
+
+    def fused_mask(self) -> tuple[Tensor | None, Tensor | None]:
+        """For the fused kernel: a mask in which no row is empty, and the rows that must become zero after it."""
+        if self.keep is None:
+            return None, None
+        allowed = self.allowed[:, None]
+        empty = ~allowed.any(-1, keepdim=True)
+        return allowed | empty, empty
+
+    def bias(self) -> Tensor:
+        """[batch or 1, 1, dst, src]: 0 where allowed, -inf elsewhere."""
+        zero = torch.zeros((), dtype=self.dtype, device=self.device)
+        return torch.where(self.allowed[:, None], zero, -math.inf)
+
+    def turn(self, x: Float[Tensor, "batch head pos d_head"]) -> Float[Tensor, "batch head pos d_head"]:
+        """Rotate queries or keys to their positions; nothing without rotary."""
+        return x if self._rotary is None else rotate(x, *self._rotary, self.config.rotary_pairs)
+
+
+def _check_tokens(config: ModelConfig, tokens: Tokens, keep: Keep | None) -> None:
+    if tokens.ndim != 2 or tokens.is_floating_point():
+        raise ShapeProblem("tokens", expected="whole-number ids (batch, pos)", got=f"{tuple(tokens.shape)} {tokens.dtype}")
+    if tokens.numel() == 0:
+        raise TextProblem("no tokens", expected="at least one row and one position", got=tuple(tokens.shape))
+    if keep is not None and (keep.shape != tokens.shape or keep.dtype != torch.bool):
+        raise ShapeProblem("keep", expected=f"bool {tuple(tokens.shape)} like tokens", got=f"{keep.dtype} {tuple(keep.shape)}")
+    low, high = (int(t) for t in tokens.aminmax())
+    if low < 0 or high >= config.d_vocab:
+        raise TokenProblem("token ids", expected=f"0 .. d_vocab-1={config.d_vocab - 1}", got=f"{low} .. {high}")
+    if config.positions == "learned" and tokens.shape[1] > config.n_ctx:
+        raise TextProblem(
+            "text longer than the position table",
+            expected=f"at most n_ctx={config.n_ctx} tokens",
+            got=tokens.shape[1],
+            next_step="Cut it into windows",
+        )
+
+
+def _embed(weights: Weights, tokens: Tokens, places: _Places) -> Stream:
+    stream = F.embedding(tokens, weights.W_E.T)
+    if weights.W_pos is not None:
+        stream = stream + F.embedding(places.positions, weights.W_pos.T)
+    return stream
+
+
+def _norm(weights: Weights, layer: int, stream: Stream, scale: Tensor | None = None) -> tuple[Stream, Tensor | None]:
+    """The read norm of a layer (n_layers = the final norm): (normed stream, 1/sigma). A given scale is used as it is."""
+    c = weights.config
+    if c.norm == "none":
+        return stream, None
+    last = layer == c.n_layers
+    gain = weights.final_gain if last else None if weights.norm_gain is None else weights.norm_gain[layer]
+    bias = weights.final_bias if last else None if weights.norm_bias is None else weights.norm_bias[layer]
+    centred = stream - stream.mean(-1, keepdim=True) if c.norm == "layer" else stream
+    if scale is None:
+        scale = (centred.square().mean(-1) + c.norm_eps).rsqrt()
+    read = centred * scale[..., None]
+    if gain is not None:
+        read = read * gain
+    return (read if bias is None else read + bias), scale
+
+
+def _project(read: Stream, W: Tensor, b: Tensor | None, layer: int) -> Float[Tensor, "batch head pos d_head"]:
+    flat = F.linear(read, W.flatten(0, 1), None if b is None else b[layer].flatten())
+    return flat.view(*read.shape[:2], *W.shape[:2]).transpose(1, 2)
+
+
+def _qkv(weights: Weights, layer: int, read: Stream, places: _Places) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values per query head; rotary applied; key/value heads repeated for their groups."""
+    where = read if places.waves is None else read + places.waves
+    q = places.turn(_project(where, weights.W_Q[layer], weights.b_Q, layer))
+    k = places.turn(_project(where, weights.W_K[layer], weights.b_K, layer))
+    v = _project(read, weights.W_V[layer], weights.b_V, layer)
+    if (group := weights.config.group) > 1:
+        k, v = (t.repeat_interleave(group, dim=1) for t in (k, v))
+    return q, k, v
+
+
+def _edit_readers(
+    weights: Weights,
+    layer: int,
+    edits: Edits,
+    own: tuple[Tensor, Tensor, Tensor],
+    read: tuple[Stream, Tensor | None, _Places],
+) -> None:
+    """Recompute q, k or v of single heads from the stream that was put in place of what they read."""
+    stream, scale, places = read
+    for at, part in enumerate("QKV"):
+        for head, change in edits.at(layer, part):
+            other = apply(change, stream, f"L{layer}H{head}.{part}")
+            normed, _ = _norm(weights, layer, other, scale)
+            own[at][:, head] = _qkv(weights, layer, normed, places)[at][:, head]
+
+
+def _scores(q: Tensor, k: Tensor, places: _Places) -> Tensor:
+    """Pre-softmax scores with -inf where attention is not allowed: one batched product that starts from the mask."""
+    batch, heads, n, _ = q.shape
+    bias = places.bias().expand(batch, heads, n, n).reshape(batch * heads, n, n)
+    flat = torch.baddbmm(bias, q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2), alpha=places.config.attn_scale)
+    return flat.view(batch, heads, n, n)
+
+
+def _write(
+    weights: Weights, layer: int, z: Float[Tensor, "batch head pos d_head"], edits: Edits, results: bool
+) -> tuple[Stream, Tensor | None]:
+    """What the layer adds to the stream, and each head's part (before b_O) when asked for or edited."""
+    changes = edits.at(layer, "result")
+    if not results and not changes:
+        return _merge(z, weights.W_O[layer], weights.b_O, layer), None
+    result = z @ weights.W_O[layer].transpose(1, 2)
+    for head, change in changes:
+        result[:, head] = apply(change, result[:, head], f"L{layer}H{head}.result")
+    added = result.sum(1)
+    return (added if weights.b_O is None else added + weights.b_O[layer]), result
+
+
+def _merge(z: Tensor, W_O: Float[Tensor, "head d_model d_head"], b_O: Tensor | None, layer: int) -> Stream:
+    flat = z.transpose(1, 2).flatten(2)
+    W = W_O.transpose(0, 1).reshape(W_O.shape[1], -1)
+    return F.linear(flat, W, None if b_O is None else b_O[layer])
+
+
+def _unembed(weights: Weights, read: Stream) -> Logits:
+    return F.linear(read, weights.W_U, weights.b_U)

@@ -1,0 +1,204 @@
+"""`Weights`: the one meeting point. Written by hand, trained here or loaded, every model becomes one of these.
+
+Column vectors as in the paper. Frozen; a change makes a new `Weights` with a step added to its provenance.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from headway.errors import NotFinite, ShapeProblem, TokenProblem, UnknownName
+from headway.ids import HeadId
+from headway.model.carried import Carried
+from headway.model.config import ModelConfig
+from headway.provenance import Provenance, content_hash
+from headway.tokens import Tokenizer
+
+# Axis names of every tensor; the order is the order in archives and error messages.
+AXES: dict[str, tuple[str, ...]] = {
+    "W_E": ("d_model", "d_vocab"),
+    "W_pos": ("d_model", "n_ctx"),
+    "W_Q": ("n_layers", "n_heads", "d_head", "d_model"),
+    "W_K": ("n_layers", "n_kv_heads", "d_head", "d_model"),
+    "W_V": ("n_layers", "n_kv_heads", "d_head", "d_model"),
+    "W_O": ("n_layers", "n_heads", "d_model", "d_head"),
+    "W_U": ("d_vocab", "d_model"),
+    "b_Q": ("n_layers", "n_heads", "d_head"),
+    "b_K": ("n_layers", "n_kv_heads", "d_head"),
+    "b_V": ("n_layers", "n_kv_heads", "d_head"),
+    "b_O": ("n_layers", "d_model"),
+    "b_U": ("d_vocab",),
+    "norm_gain": ("n_layers", "d_model"),
+    "norm_bias": ("n_layers", "d_model"),
+    "final_gain": ("d_model",),
+    "final_bias": ("d_model",),
+}
+REQUIRED = ("W_E", "W_Q", "W_K", "W_V", "W_O", "W_U")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Weights:
+    """All tensors of one model with its config, provenance and, where known, tokenizer and carried texts.
+
+    Shapes are those of `AXES`. An absent bias is None and means zero; an absent gain means one. norm_* belong to the
+    read norm of each layer, final_* to the norm before W_U; both exist only when `config.norm` is not `none`.
+    """
+
+    config: ModelConfig
+    W_E: Float[Tensor, "d_model d_vocab"]
+    W_Q: Float[Tensor, "layer head d_head d_model"]
+    W_K: Float[Tensor, "layer kv_head d_head d_model"]
+    W_V: Float[Tensor, "layer kv_head d_head d_model"]
+    W_O: Float[Tensor, "layer head d_model d_head"]
+    W_U: Float[Tensor, "d_vocab d_model"]
+    W_pos: Float[Tensor, "d_model n_ctx"] | None = None
+    b_Q: Float[Tensor, "layer head d_head"] | None = None
+    b_K: Float[Tensor, "layer kv_head d_head"] | None = None
+    b_V: Float[Tensor, "layer kv_head d_head"] | None = None
+    b_O: Float[Tensor, "layer d_model"] | None = None
+    b_U: Float[Tensor, " d_vocab"] | None = None
+    norm_gain: Float[Tensor, "layer d_model"] | None = None
+    norm_bias: Float[Tensor, "layer d_model"] | None = None
+    final_gain: Float[Tensor, " d_model"] | None = None
+    final_bias: Float[Tensor, " d_model"] | None = None
+    provenance: Provenance = Provenance()
+    tokenizer: Tokenizer | None = None
+    carried: Carried | None = None
+
+    def __post_init__(self) -> None:
+        for name, tensor in self.tensors().items():
+            _check_shape(name, tensor, self.config)
+        if (self.W_pos is None) != (self.config.positions != "learned"):
+            raise ShapeProblem("W_pos goes with positions='learned'", got=f"positions={self.config.positions!r}")
+        if self.config.norm == "none":
+            extra = [n for n in ("norm_gain", "norm_bias", "final_gain", "final_bias") if getattr(self, n) is not None]
+            if extra:
+                raise ShapeProblem("norm tensors without a norm", expected="norm='layer' or 'rms'", got=", ".join(extra))
+        if self.tokenizer is not None and self.tokenizer.d_vocab > self.config.d_vocab:
+            raise TokenProblem(
+                "tokenizer and model disagree",
+                expected=f"at most d_vocab={self.config.d_vocab} tokens",
+                got=f"{self.tokenizer.d_vocab} tokens",
+                next_step="Use the tokenizer the model was trained with",
+            )
+        if self.carried is not None:
+            self.carried.check_vocabulary(self.config.d_vocab)
+
+    @classmethod
+    def from_tensors(
+        cls,
+        tensors: Mapping[str, Tensor],
+        *,
+        convention: str = "paper",
+        tokenizer: Tokenizer | None = None,
+        **config: Any,
+    ) -> Weights:
+        """Weights from named arrays; see `headway.model.conventions.from_tensors`."""
+        from headway.model.conventions import from_tensors
+
+        return from_tensors(tensors, convention=convention, tokenizer=tokenizer, **config)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors that are present, by name, in the order of `AXES`."""
+        return {name: t for name in AXES if (t := getattr(self, name)) is not None}
+
+    def replace(self, step: str | None = None, **changes: Any) -> Weights:
+        """The same weights with fields replaced, and `step` recorded in the provenance."""
+        if step is not None:
+            changes["provenance"] = dataclasses.replace(self.provenance.with_step(step), weights="")
+        return dataclasses.replace(self, **changes)
+
+    def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Weights:
+        """The same weights in another precision or on another device."""
+        moved = {name: t.to(dtype=dtype, device=device) for name, t in self.tensors().items()}
+        return self.replace(**moved)
+
+    def head(self, name: str | HeadId) -> Head:  # noqa: F821  (imported late: Head is a view of Weights)
+        """One head as an algebraic object. Raises UnknownName when it does not exist.
+
+        >>> from headway.sources.handmade import induction_model
+        >>> induction_model().weights.head("L1H0").ov.shape[0] > 0
+        True
+        """
+        from headway.model.head import head_of
+
+        return head_of(self, self.head_id(name))
+
+    def head_id(self, name: str | HeadId) -> HeadId:
+        """The id behind a name such as `L1H3`, checked against this model."""
+        found = HeadId.parse(name)
+        c = self.config
+        if found.layer >= c.n_layers or found.head >= c.n_heads:
+            last = f"L0H0 .. L{c.n_layers - 1}H{c.n_heads - 1}" if c.n_layers and c.n_heads else "no heads: zero layers"
+            raise UnknownName(f"no head {found} in this model", expected=last, got=str(found))
+        return found
+
+    def head_ids(self) -> Iterator[HeadId]:
+        """Every head, layer by layer."""
+        for layer in range(self.config.n_layers):
+            for head in range(self.config.n_heads):
+                yield HeadId(layer, head)
+
+    @property
+    def tied(self) -> bool:
+        """Whether W_U is W_E transposed, in the same memory."""
+        return self.W_U.data_ptr() == self.W_E.data_ptr() and self.W_U.shape == self.W_E.T.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the tensors."""
+        return self.W_E.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors live."""
+        return self.W_E.device
+
+    def content_hash(self) -> str:
+        """Sixteen hex digits over config and tensors; equal hashes mean equal models."""
+        parts = [(name, _bytes(t)) for name, t in self.tensors().items()]
+        return content_hash([*parts, ("config", repr(self.config).encode())])
+
+    def check_finite(self) -> Weights:
+        """Return self, or raise NotFinite naming the tensor and the first bad entry."""
+        for name, tensor in self.tensors().items():
+            if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
+                index = tuple(int(i) for i in (~torch.isfinite(tensor)).nonzero()[0])
+                raise NotFinite(
+                    f"{name}{list(index)} is {float(tensor[index])}",
+                    expected="finite weights",
+                    next_step=f"Axes are ({', '.join(AXES[name])}); the file is damaged or training diverged",
+                )
+        return self
+
+    def __repr__(self) -> str:
+        c = self.config
+        return (
+            f"Weights({c.n_layers} layers x {c.n_heads} heads, d_model={c.d_model}, d_head={c.d_head}, "
+            f"d_vocab={c.d_vocab}, norm={c.norm}, positions={c.positions}, {self.provenance.processing})"
+        )
+
+
+def _check_shape(name: str, tensor: Tensor, config: ModelConfig) -> None:
+    axes = AXES[name]
+    expected = tuple(getattr(config, axis) for axis in axes)
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        got = str(tensor.dtype) if isinstance(tensor, Tensor) else type(tensor).__name__
+        raise ShapeProblem(name, expected="a floating-point torch tensor", got=got)
+    if tuple(tensor.shape) != expected:
+        words = ", ".join(f"{axis}={size}" for axis, size in zip(axes, expected, strict=True))
+        shape = tuple(tensor.shape)
+        swapped = len(shape) >= 2 and (*shape[:-2], shape[-1], shape[-2]) == expected
+        hint = "Was it stored transposed? convention='transformer-lens' reads row-vector weights" if swapped else None
+        raise ShapeProblem(name, expected=f"({words})", got=shape, next_step=hint)
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""

@@ -1,0 +1,154 @@
+"""`train`: from a recipe and a text to a model with its card."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from headway.errors import Interrupted, TextProblem
+from headway.model.archive import save
+from headway.model.carried import Carried
+from headway.model.forward import logits
+from headway.model.weights import Weights
+from headway.provenance import Provenance
+from headway.sources.trained.bpe import train_bpe
+from headway.sources.trained.corpus import SPLITS, Corpus, standard_library
+from headway.sources.trained.data import Windows, bigram_counts, encode_files
+from headway.sources.trained.loop import Progress, Training, initial_state, optimise
+from headway.sources.trained.recipes import Recipe
+from headway.sources.trained.run_folder import RunFolder
+from headway.tokens import Tokenizer
+
+_LOG_EVERY = 50  # steps between lines of the log
+_GLANCE = 128  # windows of validation text read at each snapshot
+
+
+def train(
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    corpus: Corpus | None = None,
+    resume: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_snapshot: Callable[[int, Weights], None] | None = None,
+) -> Weights:
+    """Train a small model on plain text and leave it, with its checkpoints, in the folder `out`.
+
+    corpus: default the running Python's standard library source. resume: go on with the run in `out`, bit for bit as if
+    it had never stopped; recipe and text then come from the run. on_snapshot(step, weights) is called where weights are
+    kept. Raises Interrupted after Ctrl-C with everything saved, UsageError when `out` holds something else.
+    """
+    folder = RunFolder(Path(out))
+    if not (resume and folder.exists):
+        _start(folder, recipe, corpus or standard_library())
+    about = folder.about()
+    recipe = Recipe.from_dict(about["recipe"])
+    tokenizer = Tokenizer.from_json(about["tokenizer"], where=str(folder.path / "run.json"))
+    ids = folder.ids()
+    config = recipe.config(_bos(tokenizer))
+    training = Training(recipe, config, folder.load_state(initial_state(recipe, config)))
+    windows = Windows(ids["training"], recipe.n_ctx, _bos(tokenizer), recipe.seed)
+
+    def keep(step: int, weights: Weights) -> None:
+        described = _describe(weights, recipe, tokenizer, step)
+        save(described, folder.snapshot_path(step))
+        folder.log(step=step, validation=held_out_loss(described, ids["validation"], windows=_GLANCE))
+        if on_snapshot is not None:
+            on_snapshot(step, described)
+
+    try:
+        recent: list[float] = []
+        for loss in optimise(
+            training,
+            windows,
+            save=lambda state: folder.save_state(state, recipe),
+            on_snapshot=keep,
+            on_progress=on_progress,
+        ):
+            recent.append(loss)
+            if training.step % _LOG_EVERY == 0:
+                folder.log(step=training.step, training=sum(recent) / len(recent))
+                recent.clear()
+    except Interrupted as stop:
+        command = f"headway train {recipe.name} -o {shlex.quote(str(out))} --resume"
+        raise Interrupted(stop.what, where=stop.where, next_step=f"Go on with: {command}") from None
+    return _finish(folder, training.snapshot(), about, ids)
+
+
+def held_out_loss(weights: Weights, ids: np.ndarray, windows: int | None = None) -> float:
+    """Mean next-token loss in nats over windows of n_ctx tokens, each behind its own BOS.
+
+    The windows tile the row of ids; `windows` limits how many are read, evenly spread. Every token counts once.
+    """
+    c = weights.config
+    bos = [c.bos] if c.bos is not None else []
+    n = c.n_ctx
+    starts = range(0, len(ids) - n + 1, n)
+    if not starts:
+        raise TextProblem("held-out text too short", expected=f"at least n_ctx={n} tokens", got=len(ids))
+    if windows is not None and windows < len(starts):
+        starts = [starts[i * len(starts) // windows] for i in range(windows)]
+    total = 0.0
+    with torch.no_grad():
+        for group in (starts[i : i + 16] for i in range(0, len(starts), 16)):
+            targets = torch.from_numpy(np.stack([ids[a : a + n] for a in group]))
+            lead = torch.tensor([bos] * len(targets), dtype=torch.int64).reshape(len(targets), -1)
+            rows = torch.cat((lead, targets), dim=1)[:, :-1]
+            wanted = targets if bos else targets[:, 1:]
+            total += float(cross_entropy(logits(weights, rows).flatten(0, 1), wanted.flatten())) * len(targets)
+    return total / len(starts)
+
+
+def _start(folder: RunFolder, recipe: Recipe, corpus: Corpus) -> None:
+    tokenizer = train_bpe((text for _, text in corpus.split("training")), recipe.d_vocab)
+    ids = {part: encode_files(corpus.split(part), tokenizer) for part in SPLITS}
+    Windows(ids["training"], recipe.n_ctx, _bos(tokenizer), recipe.seed)
+    about = {
+        "recipe": recipe.to_dict(),
+        "corpus": {
+            "description": corpus.description,
+            "licence": corpus.licence,
+            "hash": corpus.hash,
+            "files": len(corpus.files),
+            "tokens": {part: len(ids[part]) for part in SPLITS},
+        },
+        "tokenizer": tokenizer.to_json(),
+    }
+    folder.start(about, ids)
+
+
+def _finish(folder: RunFolder, weights: Weights, about: Mapping[str, Any], ids: Mapping[str, np.ndarray]) -> Weights:
+    recipe = Recipe.from_dict(about["recipe"])
+    tokenizer = Tokenizer.from_json(about["tokenizer"])
+    described = _describe(weights, recipe, tokenizer, recipe.steps)
+    card = {
+        "recipe": about["recipe"],
+        "corpus": about["corpus"],
+        "tokens_seen": recipe.steps * recipe.batch * recipe.n_ctx,
+        "losses": {part: round(held_out_loss(described, ids[part], windows=512), 4) for part in SPLITS},
+        "torch": str(torch.__version__).split("+")[0],
+        "rebuild": f"headway train {recipe.name} -o RUN",
+    }
+    bigrams = bigram_counts(ids["training"], _bos(tokenizer), recipe.d_vocab, recipe.n_ctx)
+    carried = Carried(bigrams, ids["validation"], ids["heldout"], card)
+    finished = described.replace(carried=carried)
+    save(finished, folder.model_path)
+    return finished
+
+
+def _describe(weights: Weights, recipe: Recipe, tokenizer: Tokenizer, step: int) -> Weights:
+    provenance = Provenance(source=f"trained {recipe.name}", options={"step": step}, seed=recipe.seed)
+    return weights.replace(tokenizer=tokenizer, provenance=provenance).check_finite()
+
+
+def _bos(tokenizer: Tokenizer) -> int:
+    bos = tokenizer.bos
+    if bos is None:
+        raise TextProblem("the tokenizer has no <|bos|>", next_step="Train one with headway")
+    return bos
