@@ -1,3 +1,5 @@
 """Read, write and verify transformer circuits."""
 
-__version__ = "0.1.0"
+from headway.version import VERSION
+
+__version__ = VERSION

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 
-def attach(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+def attach(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__`, `__all__` of a package whose public names live in the given modules (PEP 562).
 
     >>> __getattr__, __dir__, __all__ = attach("headway", {"HeadId": "headway.ids"})
@@ -15,7 +16,8 @@ def attach(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], obje
     """
     names = sorted(homes)
 
-    def get(name: str) -> object:
+    # Any: a type checker cannot follow the table, and `object` would refuse every use of a name.
+    def get(name: str) -> Any:
         if name in homes:
             return getattr(importlib.import_module(homes[name]), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

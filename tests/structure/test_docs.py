@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from support.documents import PageProblem, blocks, commands, run_command, run_page_apart
 from support.repository import ROOT
 

@@ -8,6 +8,7 @@ import pkgutil
 from types import ModuleType
 
 import pytest
+
 from support.repository import PACKAGE, module_name
 
 PACKAGES = sorted(module_name(path) for path in PACKAGE.rglob("__init__.py"))

@@ -6,6 +6,7 @@ import socket
 import urllib.request
 
 import pytest
+
 from support.network import NetworkBlocked, block, is_loopback
 
 # 192.0.2.0/24 is reserved for documentation: no host has such an address.
@@ -24,9 +25,10 @@ def test_connect_ex_does_not_hide_the_refusal_in_a_code():
 
 def test_datagrams_elsewhere_raise():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for flags in ((), (0,)):
-            with pytest.raises(NetworkBlocked):
-                sock.sendto(b"x", *flags, (NOWHERE, 9))
+        with pytest.raises(NetworkBlocked):
+            sock.sendto(b"x", (NOWHERE, 9))
+        with pytest.raises(NetworkBlocked):
+            sock.sendto(b"x", 0, (NOWHERE, 9))
 
 
 def test_ipv6_elsewhere_raises():
@@ -43,21 +45,22 @@ def test_resolving_a_name_raises(resolver: str):
 
 def test_a_library_that_opens_an_address_is_caught():
     with pytest.raises(OSError, match="may not reach the network"):
-        urllib.request.urlopen("http://example.org/", timeout=1)  # noqa: S310 (the point is that it cannot)
+        urllib.request.urlopen("http://example.org/", timeout=1)
 
 
 def test_loopback_works():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        with socket.create_connection(server.getsockname(), timeout=5) as client:
-            peer, _ = server.accept()
-            client.sendall(b"hello")
-            assert peer.recv(5) == b"hello"
-            peer.close()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname(), timeout=5) as client,
+        server.accept()[0] as peer,
+    ):
+        client.sendall(b"hello")
+        assert peer.recv(5) == b"hello"
 
 
 def test_what_counts_as_loopback():
     assert [is_loopback(host) for host in ("127.9.9.9", b"::1", "localhost", None)] == [True] * 4
-    assert not any(is_loopback(host) for host in ("10.0.0.1", "0.0.0.0", "fe80::1%eth0", "localhost.evil.org"))
+    assert not any(is_loopback(host) for host in ("10.0.0.1", "100.64.0.1", "fe80::1%eth0", "localhost.evil.org"))
 
 
 def test_a_second_fence_changes_nothing():

@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+
 from support.repository import library_files, parse, python_files, shown
 
 FILE_LINES = 500

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from support.repository import PACKAGE, ROOT, library_files, parse, python_files, shown
 
 # Spelled in pieces, so that this file may be searched like any other.
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b|NotImplemented" + r"Error")
 UNRUN = re.compile(r"\b(skip|xfail|skipif|import" + r"orskip)\b\(|mark\.(skip|xfail)|pragma: no" + r" cover")
 PRIVATE_PATH = re.compile(r"(?<![\w.:/])/(home|Users|root)/\w")
+UNSAFE_ROOTS = {"pickle", "dill", "marshal", "shelve", "eval", "exec"}
+UNSAFE_CALLS = {"torch.load", "torch.save", "allow_pickle="}
 TEXT_SUFFIXES = {"", ".cfg", ".css", ".html", ".j2", ".js", ".md", ".py", ".sh", ".toml", ".ts", ".txt", ".yml"}
 
 
@@ -54,13 +58,8 @@ def unsafe_code(path: Path) -> list[str]:
             names = [dotted(node.func)] + [f"{keyword.arg}=" for keyword in node.keywords]
         else:
             continue
-        for name in names:
-            if name.split(".")[0] in {"pickle", "dill", "marshal", "shelve", "eval", "exec"} or name in {
-                "torch.load",
-                "torch.save",
-                "allow_pickle=",
-            }:
-                rows.append(f"{shown(path)}:{node.lineno} {name}")
+        bad = (name for name in names if name.split(".")[0] in UNSAFE_ROOTS or name in UNSAFE_CALLS)
+        rows += [f"{shown(path)}:{node.lineno} {name}" for name in bad]
     return rows
 
 
@@ -164,8 +163,7 @@ def test_patterns_find_what_they_should(tmp_path: Path, pattern: re.Pattern[str]
         (silent_tests, "def test_x():\n    f()\n", "def test_x():\n    with pytest.raises(E):\n        f()\n"),
     ],
 )
-def test_finders_find_what_they_should(tmp_path: Path, finder: object, bad: str, good: str):
-    assert callable(finder)
+def test_finders_find_what_they_should(tmp_path: Path, finder: Callable[[Path], list[str]], bad: str, good: str):
     for text, rows in ((bad, 1), (good, 0)):
         path = tmp_path / "made_up.py"
         path.write_text(text, encoding="utf-8")

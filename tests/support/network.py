@@ -1,7 +1,7 @@
 """A fence around this machine: connecting or resolving anything but loopback raises.
 
-Nothing in the project may need the network, so a test that reaches for it should fail loudly, also on a machine where the
-call would have worked.
+Nothing in the project may need the network, so a test that reaches for it should fail loudly, also on a machine where
+the call would have worked.
 """
 
 from __future__ import annotations

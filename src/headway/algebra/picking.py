@@ -64,7 +64,7 @@ def positions(index: Index, size: int, axis: str) -> tuple[slice | Tensor, tuple
     return torch.where(picked < 0, picked + size, picked).flatten(), tuple(picked.shape)
 
 
-def _as_tensor(index: Index, size: int, axis: str) -> Tensor:
+def _as_tensor(index: object, size: int, axis: str) -> Tensor:
     """A tensor of int64 or bool; an empty list counts as integers, whatever dtype torch would guess for it."""
     try:
         picked = torch.as_tensor(list(index) if isinstance(index, range) else index)

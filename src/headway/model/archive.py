@@ -17,7 +17,7 @@ from headway.model.carried import Carried
 from headway.model.header import FORMAT, Header, read_header
 from headway.model.weights import AXES, Weights
 from headway.tables.atomic import write_atomic
-from headway.tokens import Tokenizer
+from headway.tokens.tokenizer import Tokenizer
 
 
 def save(weights: Weights, path: str | Path) -> Path:

@@ -41,7 +41,9 @@ class Carried:
         """Raise TokenProblem when any id lies outside the vocabulary."""
         for name, ids in (("bigrams", self.bigrams[:2]), ("validation", self.validation), ("heldout", self.heldout)):
             if ids.size and (ids.min() < 0 or ids.max() >= d_vocab):
-                raise TokenProblem(f"{name} ids", expected=f"0 .. d_vocab-1={d_vocab - 1}", got=f"{ids.min()} .. {ids.max()}")
+                raise TokenProblem(
+                    f"{name} ids", expected=f"0 .. d_vocab-1={d_vocab - 1}", got=f"{ids.min()} .. {ids.max()}"
+                )
 
     def bigram_table(self, d_vocab: int) -> Float[Tensor, "first next"]:
         """The counts as a dense float64 table [first, next]."""

@@ -81,7 +81,9 @@ class ModelConfig:
             value = getattr(self, name)
             least = -1 if name in ("n_kv_heads", "rotary_dims") else 0 if name in ("n_layers", "n_heads") else 1
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigProblem(f"config field {name}", expected=f"a whole number >= {max(least, 0)}", got=repr(value))
+                raise ConfigProblem(
+                    f"config field {name}", expected=f"a whole number >= {max(least, 0)}", got=repr(value)
+                )
         for name in ("attn_scale", "norm_eps", "position_base", "position_amplitude"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):

@@ -1,8 +1,8 @@
 """The only forward pass: `logits` (fast, nothing recorded) and `run` (everything recorded, frozen or edited).
 
-    s_ij = attn_scale * x~_i^T [W_Q b_Q]^T R_{j-i} [W_K b_K] x~_j,   x~ = (stream after the read norm, plus p if shortformer; 1)
-    pattern = softmax over allowed j <= i (masks are -inf; a row with nothing to attend to gives zeros)
-    result_h = pattern_h (W_O W_V x + W_O b_V),   stream += sum_h result_h + b_O
+s_ij = attn_scale * x~_i^T [W_Q b_Q]^T R_{j-i} [W_K b_K] x~_j,   x~ = (stream after the read norm, plus p if shortformer; 1)
+pattern = softmax over allowed j <= i (masks are -inf; a row with nothing to attend to gives zeros)
+result_h = pattern_h (W_O W_V x + W_O b_V),   stream += sum_h result_h + b_O
 """
 
 from __future__ import annotations
@@ -34,15 +34,11 @@ def logits(weights: Weights, tokens: Tokens, *, keep: Keep | None = None) -> Log
     places = _Places(weights, tokens, keep)
     mask, empty = places.fused_mask()
     stream = _embed(weights, tokens, places)
+    # unbind: its gradient is one stack, where indexing would make a zero tensor of all layers for each layer.
     layers = zip(*(getattr(weights, n).unbind(0) for n in ("W_Q", "W_K", "W_V", "W_O")), strict=True)
     for layer, (W_Q, W_K, W_V, W_O) in enumerate(layers):
         read = _norm(weights, layer, stream)[0]
-        where = read if places.waves is None else read + places.waves
-        q = places.turn(_project(where, W_Q, weights.b_Q, layer))
-        k = places.turn(_project(where, W_K, weights.b_K, layer))
-        v = _project(read, W_V, weights.b_V, layer)
-        if c.group > 1:
-            k, v = (t.repeat_interleave(c.group, dim=1) for t in (k, v))
+        q, k, v = _qkv(weights, layer, (W_Q, W_K, W_V), read, places)
         z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=c.attn_scale)
         if empty is not None:
             z = z.masked_fill(empty, 0)
@@ -79,14 +75,17 @@ def run(
     frozen.check(c, tokens)
     places = _Places(weights, tokens, keep)
     stream = _embed(weights, tokens, places)
-    streams, scales, scores, patterns, kept = [stream], [], [], [], []
+    streams, scores, patterns = [stream], list[Tensor](), list[Tensor]()
+    scales, kept = list[Tensor | None](), list[Tensor | None]()
     for layer in range(c.n_layers):
         read, scale = _norm(weights, layer, stream, frozen.scale(layer))
-        q, k, v = _qkv(weights, layer, read, places)
+        q, k, v = _qkv(weights, layer, _matrices(weights, layer), read, places)
         _edit_readers(weights, layer, edits, (q, k, v), (stream, frozen.scale(layer), places))
         score = _scores(q, k, places)
         for head, change in edits.at(layer, "scores"):
-            score[:, head] = apply(change, score[:, head], f"L{layer}H{head}.scores").masked_fill(~places.allowed, -math.inf)
+            score[:, head] = apply(change, score[:, head], f"L{layer}H{head}.scores").masked_fill(
+                ~places.allowed, -math.inf
+            )
         given = frozen.pattern(layer)
         pattern = softmax_rows(score, places.may_be_empty or edits.touches_scores(layer)) if given is None else given
         for head, change in edits.at(layer, "pattern"):
@@ -95,8 +94,9 @@ def run(
         z = pattern @ v
         added, result = _write(weights, layer, z, edits, results)
         stream = stream + added
-        for kind, value in ((streams, stream), (scales, scale), (scores, score), (patterns, pattern)):
+        for kind, value in ((streams, stream), (scores, score), (patterns, pattern)):
             kind.append(value)
+        scales.append(scale)
         kept.append(result)
     final = apply(edits.final, stream, "logits") if edits.final is not None else stream
     read, scale = _norm(weights, c.n_layers, final, frozen.scale(c.n_layers))
@@ -106,12 +106,17 @@ def run(
         keep=keep,
         allowed=places.allowed,
         streams=tuple(streams),
-        norm_scales=None if c.norm == "none" else (*scales, scale),
+        norm_scales=_all_or_none([*scales, scale]),
         scores=tuple(scores),
         patterns=tuple(patterns),
-        results=tuple(kept) if results else None,
+        results=_all_or_none(kept) if results else None,
         logits=_unembed(weights, read),
     )
+
+
+def _all_or_none(parts: list[Tensor | None]) -> tuple[Tensor, ...] | None:
+    there = tuple(part for part in parts if part is not None)
+    return there if len(there) == len(parts) else None
 
 
 def softmax_rows(scores: Float[Tensor, "*batch dst src"], may_be_empty: bool = True) -> Float[Tensor, "*batch dst src"]:
@@ -169,11 +174,15 @@ class _Places:
 
 def _check_tokens(config: ModelConfig, tokens: Tokens, keep: Keep | None) -> None:
     if tokens.ndim != 2 or tokens.is_floating_point():
-        raise ShapeProblem("tokens", expected="whole-number ids (batch, pos)", got=f"{tuple(tokens.shape)} {tokens.dtype}")
+        raise ShapeProblem(
+            "tokens", expected="whole-number ids (batch, pos)", got=f"{tuple(tokens.shape)} {tokens.dtype}"
+        )
     if tokens.numel() == 0:
         raise TextProblem("no tokens", expected="at least one row and one position", got=tuple(tokens.shape))
     if keep is not None and (keep.shape != tokens.shape or keep.dtype != torch.bool):
-        raise ShapeProblem("keep", expected=f"bool {tuple(tokens.shape)} like tokens", got=f"{keep.dtype} {tuple(keep.shape)}")
+        raise ShapeProblem(
+            "keep", expected=f"bool {tuple(tokens.shape)} like tokens", got=f"{keep.dtype} {tuple(keep.shape)}"
+        )
     low, high = (int(t) for t in tokens.aminmax())
     if low < 0 or high >= config.d_vocab:
         raise TokenProblem("token ids", expected=f"0 .. d_vocab-1={config.d_vocab - 1}", got=f"{low} .. {high}")
@@ -215,15 +224,26 @@ def _project(read: Stream, W: Tensor, b: Tensor | None, layer: int) -> Float[Ten
     return flat.view(*read.shape[:2], *W.shape[:2]).transpose(1, 2)
 
 
-def _qkv(weights: Weights, layer: int, read: Stream, places: _Places) -> tuple[Tensor, Tensor, Tensor]:
+def _qkv(
+    weights: Weights, layer: int, matrices: tuple[Tensor, Tensor, Tensor], read: Stream, places: _Places
+) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values per query head; rotary applied; key/value heads repeated for their groups."""
+    W_Q, W_K, W_V = matrices
     where = read if places.waves is None else read + places.waves
-    q = places.turn(_project(where, weights.W_Q[layer], weights.b_Q, layer))
-    k = places.turn(_project(where, weights.W_K[layer], weights.b_K, layer))
-    v = _project(read, weights.W_V[layer], weights.b_V, layer)
+    q = _project(read if weights.W_Q_pos is not None else where, W_Q, weights.b_Q, layer)
+    k = _project(read if weights.W_K_pos is not None else where, W_K, weights.b_K, layer)
+    if places.waves is not None:
+        waves = places.waves.expand_as(read)
+        q = q if weights.W_Q_pos is None else q + _project(waves, weights.W_Q_pos[layer], None, layer)
+        k = k if weights.W_K_pos is None else k + _project(waves, weights.W_K_pos[layer], None, layer)
+    q, k, v = places.turn(q), places.turn(k), _project(read, W_V, weights.b_V, layer)
     if (group := weights.config.group) > 1:
         k, v = (t.repeat_interleave(group, dim=1) for t in (k, v))
     return q, k, v
+
+
+def _matrices(weights: Weights, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+    return weights.W_Q[layer], weights.W_K[layer], weights.W_V[layer]
 
 
 def _edit_readers(
@@ -239,7 +259,7 @@ def _edit_readers(
         for head, change in edits.at(layer, part):
             other = apply(change, stream, f"L{layer}H{head}.{part}")
             normed, _ = _norm(weights, layer, other, scale)
-            own[at][:, head] = _qkv(weights, layer, normed, places)[at][:, head]
+            own[at][:, head] = _qkv(weights, layer, _matrices(weights, layer), normed, places)[at][:, head]
 
 
 def _scores(q: Tensor, k: Tensor, places: _Places) -> Tensor:

@@ -64,7 +64,9 @@ def read_safetensors_header(path: str | Path) -> tuple[dict[str, tuple[str, tupl
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(_LIMIT, size - 8):
-                raise FileProblem("not a whole safetensors file", where=where, expected="its header", got=f"{size} bytes")
+                raise FileProblem(
+                    "not a whole safetensors file", where=where, expected="its header", got=f"{size} bytes"
+                )
             header = json.loads(file.read(length))
     except FileNotFoundError as error:
         raise FileProblem("no such file", where=where) from error
@@ -82,7 +84,9 @@ def read_safetensors_header(path: str | Path) -> tuple[dict[str, tuple[str, tupl
         tensors[name] = (dtype, shape)
         end = max(end, stop)
     if size != 8 + length + end:
-        raise FileProblem("truncated or damaged", where=where, expected=f"{8 + length + end} bytes", got=f"{size} bytes")
+        raise FileProblem(
+            "truncated or damaged", where=where, expected=f"{8 + length + end} bytes", got=f"{size} bytes"
+        )
     return tensors, {str(k): str(v) for k, v in metadata.items()} if isinstance(metadata, dict) else {}
 
 

@@ -31,7 +31,10 @@ def rotary_waves(
 
 
 def rotate(
-    x: Float[Tensor, "*batch d_head"], cos: Float[Tensor, "*#batch pair"], sin: Float[Tensor, "*#batch pair"], pairs: str
+    x: Float[Tensor, "*batch d_head"],
+    cos: Float[Tensor, "*#batch pair"],
+    sin: Float[Tensor, "*#batch pair"],
+    pairs: str,
 ) -> Float[Tensor, "*batch d_head"]:
     """R_m x: turns each pair of the first rotary dims by its angle; the rest of the head passes unturned."""
     n = 2 * cos.shape[-1]

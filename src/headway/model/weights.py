@@ -18,8 +18,9 @@ from headway.errors import NotFinite, ShapeProblem, TokenProblem, UnknownName
 from headway.ids import HeadId
 from headway.model.carried import Carried
 from headway.model.config import ModelConfig
+from headway.model.head import Head
 from headway.provenance import Provenance, content_hash
-from headway.tokens import Tokenizer
+from headway.tokens.tokenizer import Tokenizer
 
 # Axis names of every tensor; the order is the order in archives and error messages.
 AXES: dict[str, tuple[str, ...]] = {
@@ -30,6 +31,8 @@ AXES: dict[str, tuple[str, ...]] = {
     "W_V": ("n_layers", "n_kv_heads", "d_head", "d_model"),
     "W_O": ("n_layers", "n_heads", "d_model", "d_head"),
     "W_U": ("d_vocab", "d_model"),
+    "W_Q_pos": ("n_layers", "n_heads", "d_head", "d_model"),
+    "W_K_pos": ("n_layers", "n_kv_heads", "d_head", "d_model"),
     "b_Q": ("n_layers", "n_heads", "d_head"),
     "b_K": ("n_layers", "n_kv_heads", "d_head"),
     "b_V": ("n_layers", "n_kv_heads", "d_head"),
@@ -48,7 +51,8 @@ class Weights:
     """All tensors of one model with its config, provenance and, where known, tokenizer and carried texts.
 
     Shapes are those of `AXES`. An absent bias is None and means zero; an absent gain means one. norm_* belong to the
-    read norm of each layer, final_* to the norm before W_U; both exist only when `config.norm` is not `none`.
+    read norm of each layer, final_* to the norm before W_U; both exist only when `config.norm` is not `none`. W_Q_pos and
+    W_K_pos read shortformer sinusoids in place of W_Q and W_K: folding a norm makes them, since sinusoids join after it.
     """
 
     config: ModelConfig
@@ -59,6 +63,8 @@ class Weights:
     W_O: Float[Tensor, "layer head d_model d_head"]
     W_U: Float[Tensor, "d_vocab d_model"]
     W_pos: Float[Tensor, "d_model n_ctx"] | None = None
+    W_Q_pos: Float[Tensor, "layer head d_head d_model"] | None = None
+    W_K_pos: Float[Tensor, "layer kv_head d_head d_model"] | None = None
     b_Q: Float[Tensor, "layer head d_head"] | None = None
     b_K: Float[Tensor, "layer kv_head d_head"] | None = None
     b_V: Float[Tensor, "layer kv_head d_head"] | None = None
@@ -77,10 +83,15 @@ class Weights:
             _check_shape(name, tensor, self.config)
         if (self.W_pos is None) != (self.config.positions != "learned"):
             raise ShapeProblem("W_pos goes with positions='learned'", got=f"positions={self.config.positions!r}")
+        if self.config.positions != "shortformer" and (self.W_Q_pos is not None or self.W_K_pos is not None):
+            got = f"positions={self.config.positions!r}"
+            raise ShapeProblem("W_Q_pos and W_K_pos go with positions='shortformer'", got=got)
         if self.config.norm == "none":
             extra = [n for n in ("norm_gain", "norm_bias", "final_gain", "final_bias") if getattr(self, n) is not None]
             if extra:
-                raise ShapeProblem("norm tensors without a norm", expected="norm='layer' or 'rms'", got=", ".join(extra))
+                raise ShapeProblem(
+                    "norm tensors without a norm", expected="norm='layer' or 'rms'", got=", ".join(extra)
+                )
         if self.tokenizer is not None and self.tokenizer.d_vocab > self.config.d_vocab:
             raise TokenProblem(
                 "tokenizer and model disagree",
@@ -117,19 +128,37 @@ class Weights:
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Weights:
         """The same weights in another precision or on another device."""
-        moved = {name: t.to(dtype=dtype, device=device) for name, t in self.tensors().items()}
+        moved: dict[str, Any] = {name: t.to(dtype=dtype, device=device) for name, t in self.tensors().items()}
         return self.replace(**moved)
 
-    def head(self, name: str | HeadId) -> Head:  # noqa: F821  (imported late: Head is a view of Weights)
-        """One head as an algebraic object. Raises UnknownName when it does not exist.
+    def head(self, name: str | HeadId) -> Head:
+        """One head as an algebraic object; query head h reads with key/value head h // (n_heads / n_kv_heads).
+
+        Raises UnknownName when it does not exist.
 
         >>> from headway.sources.handmade import induction_model
         >>> induction_model().weights.head("L1H0").ov.shape[0] > 0
         True
         """
-        from headway.model.head import head_of
+        found = self.head_id(name)
+        layer, c = found.layer, self.config
+        kv = found.head // c.group
 
-        return head_of(self, self.head_id(name))
+        def bias(tensor: Tensor | None, index: int) -> Tensor | None:
+            return None if tensor is None else tensor[layer, index]
+
+        return Head(
+            W_Q=self.W_Q[layer, found.head],
+            W_K=self.W_K[layer, kv],
+            W_V=self.W_V[layer, kv],
+            W_O=self.W_O[layer, found.head],
+            b_Q=bias(self.b_Q, found.head),
+            b_K=bias(self.b_K, kv),
+            b_V=bias(self.b_V, kv),
+            attn_scale=c.attn_scale,
+            turns=c if c.rotary_dims else None,
+            id=found,
+        )
 
     def head_id(self, name: str | HeadId) -> HeadId:
         """The id behind a name such as `L1H3`, checked against this model."""

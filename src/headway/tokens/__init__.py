@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "Tokenizer": "headway.tokens.tokenizer",
+        "printable": "headway.tokens.labels",
         "visible": "headway.tokens.labels",
     },
 )

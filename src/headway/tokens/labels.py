@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from functools import cache
 
-_MARKS = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "\\r"}
+_MARKS = {" ": "·", "\n": "⏎", "\t": "⇥"}
 # Cc control, Cf format (bidi, zero width), Cs surrogate, Co private, Cn unassigned, Zl/Zp line ends, Zs odd spaces.
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 
@@ -48,12 +48,25 @@ def visible(data: bytes | str) -> str:
     return "".join(_visible_character(character) for character in text)
 
 
+def printable(text: str) -> str:
+    r"""The text with ordinary spaces kept, and whatever could move a cursor, turn the writing or hide escaped.
+
+    >>> printable("a b\x1b[2J\u202e")
+    'a b\\x1b[2J\\u202e'
+    """
+    return "".join(character if character == " " else _escaped(character) for character in text)
+
+
 def _visible_character(character: str) -> str:
-    if character in _MARKS:
-        return _MARKS[character]
+    return _MARKS.get(character) or _escaped(character)
+
+
+def _escaped(character: str) -> str:
     code = ord(character)
     if 0xDC80 <= code <= 0xDCFF:  # surrogateescape's stand-in for a byte that did not decode
         return f"<0x{code - 0xDC00:02X}>"
-    if unicodedata.category(character) in _HIDDEN:
-        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    return character
+    if unicodedata.category(character) not in _HIDDEN:
+        return character
+    if character == "\r":
+        return "\\r"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -59,7 +59,7 @@ def test_a_full_disk_is_a_write_problem(tmp_path: Path, error: Exception) -> Non
         temp.write_bytes(b"ne")
         raise error
 
-    with pytest.raises(WriteProblem, match="No space left.*Free some space") as caught:
+    with pytest.raises(WriteProblem, match=r"No space left.*Free some space") as caught:
         write_atomic(target, full)
     assert caught.value.where == str(target) and caught.value.exit_code == 1
     assert target.read_bytes() == b"old"

@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from headway.tokens.labels import alphabet_to_bytes, byte_alphabet, visible
+from headway.tokens.labels import alphabet_to_bytes, byte_alphabet, printable, visible
 
 
 def test_byte_alphabet_is_a_bijection_onto_all_bytes() -> None:
@@ -52,3 +52,8 @@ def test_visible(data: bytes | str, shown: str) -> None:
 def test_visible_leaves_no_control_or_format_character() -> None:
     shown = visible("".join(map(chr, range(0x3000))))
     assert not {unicodedata.category(c) for c in shown} & {"Cc", "Cf", "Zs", "Zl", "Zp", "Cs"}
+
+
+def test_printable_keeps_spaces_and_escapes_what_acts() -> None:
+    assert printable("a b é 日") == "a b é 日"
+    assert printable("\x1b]0;x\x07 \u2066 \n\t\ud800") == "\\x1b]0;x\\x07 \\u2066 \\x0a\\x09\\ud800"

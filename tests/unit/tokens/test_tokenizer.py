@@ -97,7 +97,7 @@ def test_find_says_what_the_text_encodes_to_and_what_is_near(tok: Tokenizer) -> 
         tok.find(" THE")
     assert "tokens: " in caught.value.got and "T (#52)" in caught.value.got
     assert "·the" in caught.value.next_step
-    with pytest.raises(UnknownName, match="Did you mean .*import"):
+    with pytest.raises(UnknownName, match=r"Did you mean .*import"):
         tok.find("improt")
     with pytest.raises(UnknownName, match="no token at all"):
         tok.find("")
@@ -109,7 +109,7 @@ def test_an_ambiguous_label_is_refused_with_the_ids() -> None:
     vocab = {"a b": 0, "a·b": 1, "c": 2, "a\u00b7 b": 3, "a \u00b7b": 4}
     tok = Tokenizer.from_json(json.dumps({"model": {"type": "WordLevel", "vocab": vocab, "unk_token": "c"}}))
     assert tok.find("a·b") == 1  # exact text comes before labels
-    with pytest.raises(UnknownName, match="label of 2 tokens.*#3 or #4"):
+    with pytest.raises(UnknownName, match=r"label of 2 tokens.*#3 or #4"):
         tok.find("a··b")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headway.errors import TextProblem
-from headway.tokens import Tokenizer
+from headway.tokens.tokenizer import Tokenizer
 
 
 def train_bpe(texts: Iterable[str], d_vocab: int) -> Tokenizer:

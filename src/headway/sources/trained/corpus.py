@@ -7,6 +7,7 @@ The default is the running Python's standard library source, without tests: pres
 from __future__ import annotations
 
 import hashlib
+import itertools
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
@@ -91,7 +92,7 @@ def _walk(paths: Iterable[str | Path]) -> list[Path]:
 def _pieces(name: str, text: str, n: int = 20) -> list[tuple[str, str]]:
     lines = text.splitlines(keepends=True)
     cuts = [len(lines) * i // n for i in range(n + 1)]
-    pieces = [("".join(lines[a:b])) for a, b in zip(cuts, cuts[1:], strict=False)]
+    pieces = [("".join(lines[a:b])) for a, b in itertools.pairwise(cuts)]
     return [(f"{name}#{i:02}", piece) for i, piece in enumerate(pieces) if piece.strip()]
 
 

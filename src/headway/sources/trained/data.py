@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from headway.errors import TextProblem
-from headway.tokens import Tokenizer
+from headway.tokens.tokenizer import Tokenizer
 
 
 def encode_files(files: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> Int[np.ndarray, " n"]:
@@ -22,9 +22,7 @@ def encode_files(files: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> Int[
     return np.fromiter((i for row in rows for i in row), dtype=np.int64)
 
 
-def bigram_counts(
-    ids: Int[np.ndarray, " n"], bos: int, d_vocab: int, n_ctx: int
-) -> Int[np.ndarray, "3 m"]:
+def bigram_counts(ids: Int[np.ndarray, " n"], bos: int, d_vocab: int, n_ctx: int) -> Int[np.ndarray, "3 m"]:
     """(first, next, count) as a model sees them: every pair of the row, and BOS before each window of n_ctx tokens."""
     starts = ids[::n_ctx]
     pairs = np.concatenate((ids[:-1] * d_vocab + ids[1:], bos * d_vocab + starts[starts != bos]))
@@ -44,7 +42,10 @@ class Windows:
     def __post_init__(self) -> None:
         if len(self) < 1:
             raise TextProblem(
-                "text too short", expected=f"more than n_ctx={self.n_ctx} tokens", got=len(self.ids), next_step="Give more text"
+                "text too short",
+                expected=f"more than n_ctx={self.n_ctx} tokens",
+                got=len(self.ids),
+                next_step="Give more text",
             )
 
     def __len__(self) -> int:

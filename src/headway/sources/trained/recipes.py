@@ -64,15 +64,16 @@ class Recipe:
         known = {f.name for f in dataclasses.fields(cls)}
         if unknown := set(data) - known:
             raise ConfigProblem("unknown recipe fields", got=", ".join(sorted(unknown)))
-        return cls(**{**data, "betas": tuple(data.get("betas", (0.9, 0.95)))})
+        fields: dict[str, Any] = {**data, "betas": tuple(data.get("betas", (0.9, 0.95)))}
+        return cls(**fields)
 
 
 RECIPES = {
     r.name: r
     for r in (
-        Recipe(name="zero-layer", n_layers=0, tokens=40_000_000, batch=16),
-        Recipe(name="one-layer", n_layers=1, tokens=40_000_000),
-        Recipe(name="two-layer", n_layers=2, tokens=80_000_000),
+        Recipe(name="zero-layer", n_layers=0, tokens=30_000_000, batch=16),
+        Recipe(name="one-layer", n_layers=1, tokens=30_000_000),
+        Recipe(name="two-layer", n_layers=2, tokens=60_000_000),
     )
 }
 

@@ -1,11 +1,11 @@
 """A training run on disk: what it trains on, where it stands, and the weights it has left behind.
 
-    RUN/run.json              recipe, corpus (description, hash, licence), tokenizer
-    RUN/data.safetensors      token ids of the three splits, so that resuming needs no text
-    RUN/state.safetensors     tensors and moments after the last saved step (replaced in one rename)
-    RUN/log.jsonl             losses
-    RUN/snapshots/step-N.safetensors   weights on the way
-    RUN/model.safetensors     the finished model with its card
+RUN/run.json              recipe, corpus (description, hash, licence), tokenizer
+RUN/data.safetensors      token ids of the three splits, so that resuming needs no text
+RUN/state.safetensors     tensors and moments after the last saved step (replaced in one rename)
+RUN/log.jsonl             losses
+RUN/snapshots/step-N.safetensors   weights on the way
+RUN/model.safetensors     the finished model with its card
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ class RunFolder:
             if self.model_path.exists():
                 return self.model_path
             if not steps:
-                raise FileProblem("the run has kept no weights yet", where=str(self.path), next_step="Train on with --resume")
+                raise FileProblem(
+                    "the run has kept no weights yet", where=str(self.path), next_step="Train on with --resume"
+                )
             return self.snapshot_path(steps[-1])
         if not step.isdigit() or int(step) not in steps:
             raise UnknownName(f"no snapshot at step {step}", where=str(self.path), expected=f"one of {steps}")

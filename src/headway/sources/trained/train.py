@@ -23,7 +23,7 @@ from headway.sources.trained.data import Windows, bigram_counts, encode_files
 from headway.sources.trained.loop import Progress, Training, initial_state, optimise
 from headway.sources.trained.recipes import Recipe
 from headway.sources.trained.run_folder import RunFolder
-from headway.tokens import Tokenizer
+from headway.tokens.tokenizer import Tokenizer
 
 _LOG_EVERY = 50  # steps between lines of the log
 _GLANCE = 128  # windows of validation text read at each snapshot

@@ -1,0 +1,73 @@
+"""(b) `run()` and `logits()` on a 12-layer 12-head attention-only model, against transformer-lens on the same weights.
+
+    .venv-bench/bin/python benchmarks/forward.py
+
+d_model 768, d_head 64, batch 2 of 512 tokens, LayerNorm, learned positions. Both record the same: streams, norm scales,
+scores, patterns, logits. The vocabulary is small (1,000) so that the unembedding does not hide the layers.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from timing import interleaved, show
+
+from headway.model.forward import logits, run
+from headway.model.weights import Weights
+
+SIZES = {"n_layers": 12, "n_heads": 12, "d_model": 768, "d_head": 64, "d_vocab": 1000, "n_ctx": 512}
+
+
+def lens_model():
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+    torch.manual_seed(0)
+    model = HookedTransformer(
+        HookedTransformerConfig(**SIZES, attn_only=True, normalization_type="LN", device="cpu", seed=0)
+    )
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.02)
+    return model.eval()
+
+
+def recorded(name: str) -> bool:
+    return name.endswith(("hook_attn_scores", "hook_pattern", "hook_resid_pre", "hook_resid_post", "hook_scale"))
+
+
+def main() -> int:
+    model = lens_model()
+    ours = Weights.from_tensors(
+        dict(model.state_dict()), convention="transformer-lens", norm="layer", norm_eps=model.cfg.eps, n_ctx=512
+    )
+    tokens = torch.randint(0, 1000, (2, 512), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        theirs = model(tokens)
+    difference = (logits(ours, tokens) - theirs).abs().max().item()
+    if difference > 1e-3 * theirs.abs().max().item():
+        raise SystemExit(f"the two models disagree by {difference}")
+    print(f"largest difference of logits: {difference:.1e}")
+
+    def lens_run() -> None:
+        with torch.no_grad():
+            model.run_with_cache(tokens, names_filter=recorded)
+
+    def lens_forward() -> None:
+        with torch.no_grad():
+            model(tokens)
+
+    def our_logits() -> None:
+        with torch.no_grad():
+            logits(ours, tokens)
+
+    turns = {"headway run": lambda: run(ours, tokens), "transformer-lens run_with_cache": lens_run}
+    recording = show(
+        "recorded run", interleaved(turns, rounds=15), "headway run", {"transformer-lens run_with_cache": 1.2}
+    )
+    turns = {"headway logits": our_logits, "transformer-lens forward": lens_forward}
+    fast = show("logits", interleaved(turns, rounds=15), "headway logits", {"transformer-lens forward": 2.0})
+    return 0 if recording and fast else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Thin faces over the library: parsing, one call, showing."""

@@ -1,0 +1,68 @@
+"""The command line: which commands there are, and how errors become one line and an exit code.
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 a check did not pass, 130 interrupted. Data on stdout, talk on stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from headway.errors import HeadwayError, Interrupted
+
+COMMANDS = {
+    "inspect": "Sizes of a model, and which analyses apply to it and why; reads headers only",
+    "report": "The whole study of one model, as a page and tables",
+    "heads": "One row a head: what it does, by weights and by behaviour",
+    "compose": "Composition scores of all pairs of heads, with what chance gives",
+    "importance": "Loss by path order: direct path, heads, virtual heads",
+    "train": "Train a small model from text",
+}
+
+HELP = """Read, write and verify transformer circuits.
+
+headway report zoo:two-layer            the whole study of a packaged model
+headway inspect model.safetensors       what is in a file
+headway heads zoo:two-layer --json      one row a head, for another program
+headway train two-layer -o run          a model of your own
+
+MODEL is a path (an archive, a training RUN or RUN@STEP) or zoo:zero-layer, zoo:one-layer, zoo:two-layer.
+"""
+
+
+def build() -> App:
+    """The app with its commands, none of them imported yet."""
+    from headway.version import VERSION
+
+    app = App(
+        name="headway", help=HELP, help_format="plaintext", version=VERSION, exit_on_error=False, print_error=False
+    )
+    for name, text in COMMANDS.items():
+        app.command(f"headway.apps.cli.{name}:{name}", name=name, help=text)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code (the console script exits with it)."""
+    try:
+        build()(list(sys.argv[1:] if arguments is None else arguments), result_action="return_value")
+    except HeadwayError as error:
+        return _fail(str(error), error.exit_code)
+    except CycloptsError as error:
+        return _fail(str(error), 2)
+    except KeyboardInterrupt:
+        return _fail("interrupted", Interrupted.exit_code)
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _fail(text: str, code: int) -> int:
+    from headway.tokens.labels import printable
+
+    lines = (printable(line) for line in text.strip().splitlines())
+    print("headway: " + "\n".join(lines), file=sys.stderr)
+    return code

@@ -1,0 +1,73 @@
+"""Options shared by commands, each group one flattened dataclass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from headway.errors import UsageError
+
+if TYPE_CHECKING:
+    from headway.model.weights import Weights
+
+DTYPES = ("float32", "float64", "bfloat16")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Output:
+    """Where the answer goes.
+
+    Parameters
+    ----------
+    json
+        Print JSON: {"schema": "headway/NAME@1", "meta": ..., "rows": [...]}.
+    o
+        Also write the table to this file (.parquet, .csv or .json).
+    quiet
+        No progress and no remarks on stderr.
+    """
+
+    json: bool = False
+    o: Annotated[Path | None, Parameter(name=["-o", "--output"])] = None
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Compute:
+    """How it is computed.
+
+    Parameters
+    ----------
+    device
+        Where to compute: cpu, cuda, mps.
+    dtype
+        Precision: float32, float64 or bfloat16; the file's own when left out.
+    seed
+        Seed of every random draw.
+    """
+
+    device: str = "cpu"
+    dtype: str | None = None
+    seed: int = 0
+
+    def open(self, ref: str) -> Weights:
+        """The model behind a reference, in the wanted precision and place."""
+        import torch
+
+        from headway.sources.open import load
+
+        if self.dtype is not None and self.dtype not in DTYPES:
+            raise UsageError("unknown dtype", expected=" or ".join(DTYPES), got=self.dtype)
+        try:
+            device = torch.device(self.device)
+            torch.zeros(1, device=device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0][:160]
+            raise UsageError("this device cannot be used", where=self.device, got=reason) from error
+        dtype = getattr(torch, self.dtype) if self.dtype else None
+        return load(ref).to(dtype=dtype, device=device)

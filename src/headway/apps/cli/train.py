@@ -1,0 +1,98 @@
+"""`headway train RECIPE`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from headway.apps.cli.options import Output
+from headway.apps.cli.output import remark
+from headway.errors import UsageError
+
+if TYPE_CHECKING:
+    from headway.sources.trained.loop import Progress
+
+
+def train(
+    recipe: str,
+    *,
+    text: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
+    tokens: int | None = None,
+    seed: int = 0,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    output: Output = Output(),
+) -> None:
+    """Train a small model from text: zero-layer, one-layer or two-layer. Ctrl-C saves; --resume goes on bit for bit.
+
+    Parameters
+    ----------
+    recipe
+        zero-layer, one-layer or two-layer.
+    text
+        Files or folders to train on; the running Python's standard library source when left out.
+    tokens
+        How many training tokens to see, instead of the recipe's number.
+    seed
+        Seed of initial weights and data order.
+    resume
+        Go on with the run in -o.
+    """
+    from headway.sources.trained.corpus import read_corpus
+    from headway.sources.trained.recipes import recipe as named
+    from headway.sources.trained.train import train as run
+
+    changes = {"seed": seed} | ({} if tokens is None else {"tokens": tokens})
+    if tokens is not None and tokens < 1:
+        raise UsageError("--tokens", expected="at least 1", got=tokens)
+    out = output.o or Path("runs") / recipe
+    chosen = named(recipe, **changes)
+    corpus = None if text is None else read_corpus(text)
+    bar = _Bar(output)
+    try:
+        weights = run(chosen, out, corpus=corpus, resume=resume, on_progress=bar)
+    finally:
+        bar.close()
+    card = weights.carried.card if weights.carried else {}
+    if output.json:
+        meta = weights.provenance.to_dict()
+        row = {"run": str(out), "model": str(out / "model.safetensors"), **card["losses"]}
+        print(json.dumps({"schema": "headway/train@1", "meta": {**meta, "card": dict(card)}, "rows": [row]}))
+    else:
+        losses = ", ".join(f"{part} {loss:.3f}" for part, loss in card["losses"].items())
+        print(f"{out / 'model.safetensors'}: {card['tokens_seen']:,} tokens; loss in nats: {losses}")
+    remark(f"Study it with: headway report {out}", output)
+
+
+class _Bar:
+    """Steps, loss, speed and time left on one line of stderr; a line a minute when stderr is no terminal."""
+
+    def __init__(self, output: Output) -> None:
+        self._quiet, self._last, self._bar = output.quiet, 0.0, None
+        self._terminal = sys.stderr.isatty()
+
+    def __call__(self, at: Progress) -> None:
+        import time
+
+        now = time.monotonic()
+        if self._quiet or (now - self._last < (0.2 if self._terminal else 60) and at.step < at.steps):
+            return
+        self._last = now
+        left = f"{at.seconds_left / 60:.0f} min" if at.seconds_left > 90 else f"{at.seconds_left:.0f} s"
+        line = (
+            f"step {at.step:,} of {at.steps:,}  loss {at.loss:.3f} nats  "
+            f"{at.tokens_per_second:,.0f} tokens/s  {left} left"
+        )
+        print(
+            f"\r\x1b[K{line}" if self._terminal else line,
+            end="" if self._terminal else "\n",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def close(self) -> None:
+        if self._terminal and self._last and not self._quiet:
+            print(file=sys.stderr)

@@ -1,0 +1,16 @@
+"""Whole questions about one model, each returning tables and views."""
+
+from headway.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "Report": "headway.studies.report",
+        "StudyText": "headway.studies.texts",
+        "head_atlas": "headway.studies.heads",
+        "induction_circuits": "headway.studies.induction",
+        "report_model": "headway.studies.report",
+        "study_text": "headway.studies.texts",
+        "write_report": "headway.studies.report",
+    },
+)

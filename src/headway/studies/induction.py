@@ -1,0 +1,76 @@
+"""Induction circuits: an earlier head that writes `what came before me`, K-composed with a head that looks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headway.studies.heads import ATTENDS, COPIES, COPIES_Z, MATCHES
+from headway.tables.table import Column, Table
+
+COLUMNS = {
+    "reader": Column("the head that would be the induction head: its prefix matching is at least the threshold"),
+    "writer": Column("the earlier head with the reader's highest K-composition"),
+    "k_composition": Column("||W_QK W_OV|| / (||W_QK|| ||W_OV||) of reader and writer", "dimensionless", 0, 1),
+    "z": Column("its distance from a random rotation, of the square", "sd"),
+    "percentile": Column("its place among all allowed pairs", "percent", 0, 100),
+    "reverse_score": Column("the value for the reversed pair", "dimensionless", 0, 1),
+    "writer_previous_token": Column("the writer's attention to the position before, on text", "probability", 0, 1),
+    "next_writer": Column("the reader's best writer that is not a previous-token head"),
+    "margin": Column("K-composition of writer minus that of next_writer", "dimensionless", -1, 1),
+    "reader_copying": Column("the reader's copying ratio", "dimensionless", -1, 1),
+    "reader_prefix_matching": Column("the reader's prefix matching on repeated random tokens", "probability", 0, 1),
+    "complete": Column("whether every link holds: the writer attends to the previous token, the reader composes with it "
+                       "beyond chance, matches prefixes, and copies"),
+    "missing": Column("the links that do not hold"),
+    "flag": Column("why a value of this row is missing"),
+}  # fmt: skip
+
+
+def induction_circuits(atlas: Table, composition: Table) -> Table:
+    """The induction circuits that the heads' scores show, one row for each head that matches prefixes.
+
+    atlas: from `head_atlas`; composition: from `composition_scores`, of the same weights. A row is there for every head
+    with prefix matching of at least the threshold, complete or not; sorted by prefix matching. No row means that no
+    head matches prefixes (`meta["why_empty"]`).
+    """
+    heads = {row["head"]: row for row in atlas.rows()}
+    pairs = [row for row in composition.rows() if row["via"] == "K" and row["score"] is not None]
+    readers = [h for h, row in heads.items() if (row["prefix_matching"] or 0) >= MATCHES]
+    rows = [_circuit(heads, reader, [p for p in pairs if p["reader"] == reader]) for reader in readers]
+    rows = sorted((r for r in rows if r is not None), key=lambda r: -(r["reader_prefix_matching"] or 0))
+    meta: dict[str, Any] = {"threshold": MATCHES}
+    if not rows:
+        meta["why_empty"] = f"no head above layer 0 has prefix matching of {MATCHES} or more"
+    return Table.from_rows(rows, COLUMNS, composition.provenance, meta)
+
+
+def _circuit(heads: Mapping[str, Mapping[str, Any]], reader: str, pairs: list[dict[str, Any]]) -> dict[str, Any] | None:
+    if not pairs:
+        return None
+    pairs = sorted(pairs, key=lambda p: -p["score"])
+    best, row = pairs[0], heads[reader]
+    writer = heads[best["writer"]]
+    others = [p for p in pairs if (heads[p["writer"]]["previous_token"] or 0) < ATTENDS]
+    links = {
+        "the writer is no previous-token head": (writer["previous_token"] or 0) >= ATTENDS,
+        "the K-composition is within chance": (best["z"] or 0) >= COPIES_Z,
+        "the reader's OV does not copy": (row["copying"] or 0) >= COPIES and (row["copying_z"] or 0) >= COPIES_Z,
+    }
+    missing = [what for what, holds in links.items() if not holds]
+    return {
+        "reader": reader,
+        "writer": best["writer"],
+        "k_composition": best["score"],
+        "z": best["z"],
+        "percentile": best["percentile"],
+        "reverse_score": best["reverse_score"],
+        "writer_previous_token": writer["previous_token"],
+        "next_writer": others[0]["writer"] if others else None,
+        "margin": best["score"] - others[0]["score"] if others else None,
+        "reader_copying": row["copying"],
+        "reader_prefix_matching": row["prefix_matching"],
+        "complete": not missing,
+        "missing": "; ".join(missing) or None,
+        "flag": None if others else "every writer is a previous-token head: no margin",
+    }
