@@ -10,6 +10,8 @@ from typing import Any
 def attach(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__`, `__all__` of a package whose public names live in the given modules (PEP 562).
 
+    A name that is the last part of its own home, directly below the package, is that module itself.
+
     >>> __getattr__, __dir__, __all__ = attach("headway", {"HeadId": "headway.ids"})
     >>> __getattr__("HeadId").__name__
     'HeadId'
@@ -19,7 +21,8 @@ def attach(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any]
     # Any: a type checker cannot follow the table, and `object` would refuse every use of a name.
     def get(name: str) -> Any:
         if name in homes:
-            return getattr(importlib.import_module(homes[name]), name)
+            module = importlib.import_module(homes[name])
+            return module if homes[name] == f"{package}.{name}" else getattr(module, name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get, lambda: names, names

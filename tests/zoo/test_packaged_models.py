@@ -78,7 +78,7 @@ def test_zero_layer_is_as_good_as_the_best_smoothed_bigram_table() -> None:
 
 
 def test_the_card_tells_the_true_held_out_loss() -> None:
-    from headway.sources.trained.train import held_out_loss
+    from headway.sources.trained.training import held_out_loss
 
     weights = model("one-layer")
     assert held_out_loss(weights, weights.carried.heldout, windows=512) == pytest.approx(

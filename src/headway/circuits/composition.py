@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headway.algebra import LowRank, anisotropy, composition_null
+from headway.algebra.null import anisotropy, composition_null
 from headway.errors import BadInput, CannotCompose, UsageError
 from headway.ids import HeadId
 from headway.model.config import ModelConfig
@@ -29,7 +29,7 @@ from headway.model.head import Head
 from headway.model.positions import rotation
 from headway.model.process import processed
 from headway.model.weights import Weights
-from headway.tables import Column, Table
+from headway.tables.table import Column, Table
 
 VIAS = ("Q", "K", "V")
 
@@ -54,12 +54,10 @@ COLUMNS = {
     ),
     "flag": Column("why a value of this row is missing"),
 }
-_SCHEMA: dict[str, type[pl.DataType]] = {
-    name: pl.Float64 if column.unit else pl.String for name, column in COLUMNS.items()
-}
+_SCHEMA = pl.Schema({name: pl.Float64() if column.unit else pl.String() for name, column in COLUMNS.items()})
 _NOTES = (
     "Biases are not in these matrices.",
-    "z compares with random directions only; trained heads share directions, so read it beside percentile and reverse_score.",
+    "z compares with random directions only; trained heads share directions, so read percentile and reverse_score too.",
     "Pairs that layer order forbids have no row.",
 )
 
@@ -98,7 +96,7 @@ def composition_scores(
     if chosen is not None:
         frame = frame.filter(pl.col("reader") == str(chosen))
     options = {"via": "".join(vias), "offset": offset} | ({} if chosen is None else {"reader": str(chosen)})
-    origin = replace(seen.provenance, weights=weights.content_hash()).with_options(**options)
+    origin = replace(seen.provenance, weights=weights.content_hash()).with_options(None, **options)
     meta = {
         "dtype": str(torch.promote_types(seen.dtype, torch.float32)).removeprefix("torch."),
         "null": f"random rotation between reader and writer in d={d} dimensions, both spectra kept",

@@ -1,9 +1,9 @@
 """The path expansion, exactly: term by term for small models, order by order for any.
 
 Patterns and norm scales are those of a recording. A path starts at a source and passes heads of rising layers; its
-order is the number of heads it passes. Sources: the token, its learned position, b_O of each layer, and of each head W_O b_V
-and W_OV beta, which count as passing that head. W_U beta of the final norm and b_U end at once. All paths together are
-the logits of the recording, at every position, padded ones included.
+order is the number of heads it passes. Sources: the token, its learned position, b_O of each layer, and of each head
+W_O b_V and W_OV beta, which count as passing that head. W_U beta of the final norm and b_U end at once. All paths
+together are the logits of the recording, at every position, padded ones included.
 """
 
 from __future__ import annotations

@@ -5,7 +5,10 @@ from headway.lazy import attach
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        "handmade": "headway.sources.handmade",
         "inspect": "headway.sources.open",
         "load": "headway.sources.open",
+        "trained": "headway.sources.trained",
+        "zoo": "headway.sources.zoo",
     },
 )

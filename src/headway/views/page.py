@@ -166,6 +166,10 @@ def _spans(text: str) -> list[dict[str, Any]]:
     return [{"code": k % 2 == 1, "text": part} for k, part in enumerate(parts) if part]
 
 
+def _safe_text(value: object) -> str:
+    return printable(str(value))
+
+
 @cache
 def _template() -> Template:
     import jinja2
@@ -173,6 +177,6 @@ def _template() -> Template:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["spans"] = _spans
-    environment.filters["safe_text"] = lambda text: printable(str(text))
+    filters: dict[str, Any] = {"spans": _spans, "safe_text": _safe_text}
+    environment.filters.update(filters)
     return environment.from_string(files("headway.views").joinpath("page.html.j2").read_text(encoding="utf-8"))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -141,12 +142,12 @@ def test_only_the_outermost_points_are_labelled_when_there_are_many() -> None:
 
 def test_labels_are_cut_and_ticks_compact() -> None:
     assert _short(["a" * 30, "b"]) == ["a" * 23 + "…", "b"]
-    assert [_compact(v) for v in (0.5, 999, 2e4, -1.5e6, 3e9)] == ["0.5", "999", "20k", "\N{MINUS SIGN}1.5M", "3G"]
+    assert [_compact(v) for v in (0.5, 999.0, 2e4, -1.5e6, 3e9)] == ["0.5", "999", "20k", "\N{MINUS SIGN}1.5M", "3G"]
 
 
 def test_what_is_no_figure_is_refused() -> None:
     from matplotlib.figure import Figure as Canvas
 
-    draw_anything = getattr(draw, "__wrapped__", draw)
+    unchecked: Any = getattr(draw, "__wrapped__", draw)
     with pytest.raises(UsageError, match="not a figure"):
-        draw_anything(Canvas(), "picture", THEMES["light"], heading=True)
+        unchecked(Canvas(), "picture", THEMES["light"], heading=True)

@@ -43,7 +43,7 @@ def train(
     """
     from headway.sources.trained.corpus import read_corpus
     from headway.sources.trained.recipes import recipe as named
-    from headway.sources.trained.train import train as run
+    from headway.sources.trained.training import train as run
 
     changes = {"seed": seed} | ({} if tokens is None else {"tokens": tokens})
     if tokens is not None and tokens < 1:

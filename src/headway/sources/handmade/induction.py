@@ -46,8 +46,8 @@ def induction_head(space: Space, *, sharpness: float, sink: bool = True) -> Head
 
 def induction_model(
     *,
-    d_vocab: int = 20,
-    n_ctx: int = 64,
+    d_vocab: int = 64,
+    n_ctx: int = 128,
     leak: float = 1e-3,
     bos: bool = True,
     seed: int | None = 0,

@@ -29,12 +29,13 @@ class Recipe:
     n_ctx: int = 256
     norm: str = "none"
     positions: str = "shortformer"
+    position_amplitude: float = 1.5
     embed_sd: float = 0.3
     tokens: int = 60_000_000
     batch: int = 4
     rate: float = 2e-3
     betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = 0.01
+    weight_decay: float = 0.0
     decay: float = 0.3
     snapshots: int = 20
     seed: int = 0

@@ -1,17 +1,8 @@
-"""A training run on disk: what it trains on, where it stands, and the weights it has left behind.
-
-RUN/run.json              recipe, corpus (description, hash, licence), tokenizer
-RUN/data.safetensors      token ids of the three splits, so that resuming needs no text
-RUN/state.safetensors     tensors and moments after the last saved step (replaced in one rename)
-RUN/log.jsonl             losses
-RUN/snapshots/step-N.safetensors   weights on the way
-RUN/model.safetensors     the finished model with its card
-"""
+"""A training run on disk: what it trains on and where it stands, written and read back. `run_paths` lists its files."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,30 +13,17 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from headway.errors import FileProblem, UnknownName, UsageError, WriteProblem
+from headway.errors import FileProblem, UsageError, WriteProblem
 from headway.sources.trained.corpus import SPLITS
 from headway.sources.trained.loop import State
 from headway.sources.trained.recipes import Recipe
+from headway.sources.trained.run_paths import RunPaths
 from headway.tables.atomic import write_atomic, write_bytes_atomic
-
-_SNAPSHOT = re.compile(r"step-(\d+)\.safetensors")
 
 
 @dataclass(frozen=True)
-class RunFolder:
-    """The folder of one run."""
-
-    path: Path
-
-    @property
-    def exists(self) -> bool:
-        """Whether a run was ever started here."""
-        return (self.path / "run.json").is_file()
-
-    @property
-    def model_path(self) -> Path:
-        """Where the finished model lies."""
-        return self.path / "model.safetensors"
+class RunFolder(RunPaths):
+    """The folder of one run, with what it takes to go on."""
 
     def start(self, about: Mapping[str, Any], ids: Mapping[str, np.ndarray]) -> None:
         """Lay out a new run. Raises UsageError when the folder already holds one or other files."""
@@ -109,30 +87,6 @@ class RunFolder:
                 file.write(json.dumps(entry) + "\n")
         except OSError as error:
             raise WriteProblem("the log cannot be written", where=str(self.path), got=error.strerror) from error
-
-    def snapshot_path(self, step: int) -> Path:
-        """Where the weights after a step lie or would lie."""
-        return self.path / "snapshots" / f"step-{step}.safetensors"
-
-    def snapshots(self) -> list[int]:
-        """Steps whose weights were kept, rising."""
-        found = (_SNAPSHOT.fullmatch(p.name) for p in (self.path / "snapshots").glob("*.safetensors"))
-        return sorted(int(m[1]) for m in found if m)
-
-    def weights_path(self, step: str | None = None) -> Path:
-        """The file behind RUN (finished model, else the newest snapshot) or RUN@STEP."""
-        steps = self.snapshots()
-        if step is None:
-            if self.model_path.exists():
-                return self.model_path
-            if not steps:
-                raise FileProblem(
-                    "the run has kept no weights yet", where=str(self.path), next_step="Train on with --resume"
-                )
-            return self.snapshot_path(steps[-1])
-        if not step.isdigit() or int(step) not in steps:
-            raise UnknownName(f"no snapshot at step {step}", where=str(self.path), expected=f"one of {steps}")
-        return self.snapshot_path(int(step))
 
 
 def _read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
