@@ -116,8 +116,8 @@ def composition_score(reader: Head, writer: Head, via: str, *, offset: int = 0) 
 
     >>> eye = torch.eye(4, dtype=torch.float64)
     >>> head = Head(W_Q=eye[:2], W_K=eye[:2], W_V=eye[1:3], W_O=eye[:, :2])
-    >>> round(composition_score(head, head, "K"), 4)
-    1.0
+    >>> round(composition_score(head, head, "K"), 4)  # reads all that is written, over two equal directions: 1/sqrt(2)
+    0.7071
     """
     (v,) = _vias(via, one=True)
     if reader.id is not None and writer.id is not None and writer.id.layer >= reader.id.layer:
@@ -280,11 +280,12 @@ def _flags(
     flags: list[str | None] = [None] * len(pairs[0])
     for row in np.nonzero(np.isnan(list(columns.values())).any(0))[0]:
         r, w = pairs[0][row], pairs[1][row]
-        reasons = [f"zero circuit: {heads[r]} {circuit}"] * reads[r] + [f"zero circuit: {heads[w]} OV"] * writes[w]
+        ahead = ((reads[r], f"zero circuit: {heads[r]} {circuit}"), (writes[w], f"zero circuit: {heads[w]} OV"))
+        back = ((reads[w], f"zero circuit: {heads[w]} {circuit}"), (writes[r], f"zero circuit: {heads[r]} OV"))
+        reasons = [reason for zero, reason in ahead if zero]
         if not reasons and np.isnan(columns["z"][row]):
             reasons.append("z: the null does not vary")
-        back = [f"{heads[w]} {circuit}"] * reads[w] + [f"{heads[r]} OV"] * writes[r]
-        flags[row] = "; ".join([*reasons, *(f"reverse: zero circuit: {b}" for b in back)])
+        flags[row] = "; ".join([*reasons, *(f"reverse: {reason}" for zero, reason in back if zero)])
     return flags
 
 

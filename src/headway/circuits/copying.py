@@ -57,8 +57,8 @@ def copying_scores(weights: Weights, *, processing: str = "folded", draws: int =
 
     1 when all eigenvalues of W_U W_OV W_E are positive, about 0 by chance, negative when the head lowers what it sees.
     Null: W_O and W_V redrawn `draws` times (seeded, float64) with their own singular values in random directions, W_E
-    and W_U kept; see `algebra.null.copying_null`. Unchanged by a change of basis inside d_head. A head that takes no token to any logit gives null and a flag.
-    Raises UsageError for fewer than 2 draws or another processing.
+    and W_U kept; see `algebra.null.copying_null`. Unchanged by a change of basis inside d_head. A head that takes no
+    token to any logit gives null and a flag. Raises UsageError for fewer than 2 draws or another processing.
 
     >>> from headway.sources.handmade import induction_model
     >>> rows = copying_scores(induction_model().weights, draws=20).rows()

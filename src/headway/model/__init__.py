@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = attach(
         "Weights": "headway.model.weights",
         "logits": "headway.model.forward",
         "run": "headway.model.forward",
+        "save": "headway.model.archive",
         "same_head": "headway.model.head",
     },
 )

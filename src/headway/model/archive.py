@@ -16,6 +16,7 @@ from headway.errors import FileProblem
 from headway.model.carried import Carried
 from headway.model.header import FORMAT, Header, read_header
 from headway.model.weights import AXES, Weights
+from headway.provenance import content_hash
 from headway.tables.atomic import write_atomic
 from headway.tokens.tokenizer import Tokenizer
 
@@ -41,14 +42,20 @@ def save(weights: Weights, path: str | Path) -> Path:
     if weights.carried is not None:
         tensors |= {f"carried.{name}": a for name, a in _carried_tensors(weights.carried).items()}
         about["card"] = dict(weights.carried.card)
-    metadata = {"headway": json.dumps(about, ensure_ascii=False)}
+    about["beside"] = _hash_beside(weights.tokenizer, weights.carried)
     if weights.tokenizer is not None:
-        metadata["tokenizer"] = weights.tokenizer.to_json()
+        about["tokenizer"] = json.loads(weights.tokenizer.to_json())
+    # One entry, since safetensors writes several in an order drawn anew each time: equal models are equal files.
+    metadata = {"headway": json.dumps(about, ensure_ascii=False, separators=(",", ":"))}
     return write_atomic(path, lambda temp: save_file(tensors, temp, metadata))
 
 
 def load(path: str | Path) -> Weights:
-    """Read an archive; its content hash is checked, so a damaged file is refused. Loading changes nothing."""
+    """Read an archive exactly as it was saved; loading changes nothing.
+
+    Raises FileProblem when the file is missing, truncated, damaged (content hashes of model, tokenizer, card and carried
+    texts are checked) or something else, NotFinite when a weight is no number.
+    """
     header = read_header(path)
     try:
         tensors = load_file(path)
@@ -64,7 +71,8 @@ def load(path: str | Path) -> Weights:
     if header.tied:
         tensors["W_U"] = tensors["W_E"].T
     weights = _assemble(header, tensors, carried, path)
-    expected, got = header.provenance.weights, weights.content_hash()
+    expected = (header.provenance.weights, header.beside)
+    got = (weights.content_hash(), _hash_beside(weights.tokenizer, carried) if header.beside else "")
     if expected != got:
         raise FileProblem("damaged: its content hash differs", where=str(path), expected=expected, got=got)
     return weights.check_finite()
@@ -83,6 +91,15 @@ def _carried_tensors(carried: Carried) -> dict[str, Tensor]:
     """Carried ids in the smallest integers that hold them."""
     arrays = {"bigrams": carried.bigrams, "validation": carried.validation, "heldout": carried.heldout}
     return {name: torch.from_numpy(a.astype(_smallest(a))) for name, a in arrays.items()}
+
+
+def _hash_beside(tokenizer: Tokenizer | None, carried: Carried | None) -> str:
+    """A hash of what travels beside the model and is not in its own hash: tokenizer, card, carried texts."""
+    parts = [("tokenizer", b"" if tokenizer is None else tokenizer.to_json().encode())]
+    if carried is not None:
+        parts.append(("card", json.dumps(dict(carried.card), sort_keys=True).encode()))
+        parts += [(n, getattr(carried, n).astype("<i8").tobytes()) for n in ("bigrams", "validation", "heldout")]
+    return content_hash(parts)
 
 
 def _smallest(array: np.ndarray) -> type[np.signedinteger]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, Int
-from torch import Tensor, sparse_coo_tensor
+from torch import Tensor
 
 from headway.errors import ShapeProblem, TokenProblem
 
@@ -49,6 +49,8 @@ class Carried:
         """The counts as a dense float64 table [first, next]."""
         import torch
 
-        index = torch.from_numpy(self.bigrams[:2].astype(np.int64))
-        values = torch.from_numpy(self.bigrams[2].astype(np.float64))
-        return sparse_coo_tensor(index, values, (d_vocab, d_vocab)).to_dense()
+        first, following = torch.from_numpy(self.bigrams[:2].astype(np.int64))
+        table = torch.zeros(d_vocab, d_vocab, dtype=torch.float64)
+        return table.index_put_(
+            (first, following), torch.from_numpy(self.bigrams[2].astype(np.float64)), accumulate=True
+        )

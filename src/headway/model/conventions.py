@@ -64,7 +64,7 @@ def from_tensors(
     sizes = _sizes(named, config)
     defaults: dict[str, Any] = {"positions": "learned" if "W_pos" in named else "none"}
     fields: dict[str, Any] = {**defaults, **sizes, **config}
-    return Weights(config=ModelConfig(**fields), tokenizer=tokenizer, **named).check_finite()
+    return Weights(config=ModelConfig.from_dict(fields), tokenizer=tokenizer, **named).check_finite()
 
 
 def _gather(tensors: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -26,8 +26,9 @@ from headway.shapes import Keep, Logits, Stream, Tokens
 def logits(weights: Weights, tokens: Tokens, *, keep: Keep | None = None) -> Logits:
     """Next-token logits, by fused attention; differentiable, nothing recorded. Equals `run(...).logits`.
 
-    tokens: [batch, pos] ids. keep: True at real tokens, for rows padded on either side: a padded row gives at its
-    real positions what the row alone gives. Raises TokenProblem for ids outside the vocabulary.
+    tokens: whole-number ids [batch, pos]. keep: bool [batch, pos], True at real tokens, for rows padded on either side:
+    a padded row gives at its real positions what the row alone gives. Raises ShapeProblem, TextProblem for no tokens,
+    TokenProblem for ids outside the vocabulary.
     """
     _check_tokens(weights.config, tokens, keep)
     c = weights.config

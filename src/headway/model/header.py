@@ -20,7 +20,10 @@ _SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U16": 2,
 
 @dataclass(frozen=True)
 class Header:
-    """What an archive says of itself: config, provenance, card, tokenizer JSON, and dtype and shape of each tensor."""
+    """What an archive says of itself: config, provenance, card, tokenizer JSON, and dtype and shape of each tensor.
+
+    beside: hash of what travels beside the model (see `archive`); "" in archives of before it was written.
+    """
 
     config: ModelConfig
     provenance: Provenance
@@ -28,6 +31,7 @@ class Header:
     tokenizer: str | None
     tied: bool
     tensors: Mapping[str, tuple[str, tuple[int, ...]]]
+    beside: str = ""
 
 
 def read_header(path: str | Path) -> Header:
@@ -46,14 +50,25 @@ def read_header(path: str | Path) -> Header:
         ) from error
     if version != FORMAT:
         raise FileProblem("archive of another version", where=str(path), expected=f"format {FORMAT}", got=version)
-    return Header(
-        config=ModelConfig.from_dict(about["config"]),
-        provenance=Provenance.from_dict(about["provenance"]),
-        card=about.get("card", {}),
-        tokenizer=metadata.get("tokenizer"),
-        tied=bool(about.get("tied")),
-        tensors=tensors,
-    )
+    try:
+        return Header(
+            config=ModelConfig.from_dict(about["config"]),
+            provenance=Provenance.from_dict(about["provenance"]),
+            card=dict(about.get("card", {})),
+            tokenizer=_tokenizer(about, metadata),
+            tied=bool(about.get("tied")),
+            tensors=tensors,
+            beside=str(about.get("beside", "")),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FileProblem("damaged `headway` metadata", where=str(path), got=repr(error)) from error
+
+
+def _tokenizer(about: Mapping[str, Any], metadata: Mapping[str, str]) -> str | None:
+    """Its JSON; early archives hold it in an entry of its own."""
+    if "tokenizer" not in about:
+        return metadata.get("tokenizer")
+    return json.dumps(about["tokenizer"], ensure_ascii=False, separators=(",", ":"))
 
 
 def read_safetensors_header(path: str | Path) -> tuple[dict[str, tuple[str, tuple[int, ...]]], dict[str, str]]:

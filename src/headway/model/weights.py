@@ -201,7 +201,7 @@ class Weights:
             if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
                 index = tuple(int(i) for i in (~torch.isfinite(tensor)).nonzero()[0])
                 raise NotFinite(
-                    f"{name}{list(index)} is {float(tensor[index])}",
+                    f"{name}{list(index)} is {float(tensor.detach()[index])}",
                     expected="finite weights",
                     next_step=f"Axes are ({', '.join(AXES[name])}); the file is damaged or training diverged",
                 )

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from headway.errors import TooLarge
 from headway.ids import HeadId, PathId
 from headway.model.recording import Recording
-from headway.paths.frozen import Frozen, highest_order
+from headway.paths.frozen import Frozen, detached, highest_order
 from headway.shapes import Logits, Stream
 
 MOST_PATHS = 100_000  # walks longer than this are refused; sums by order have no such limit
@@ -37,7 +37,6 @@ class PathTerm:
     logits: Logits
 
 
-@torch.no_grad()
 def enumerate_paths(recording: Recording, *, max_order: int | None = None) -> Iterator[PathTerm]:
     """Every path of order <= max_order (default: all), from every source that the model has.
 
@@ -51,6 +50,7 @@ def enumerate_paths(recording: Recording, *, max_order: int | None = None) -> It
     >>> bool((sum(t.logits for t in terms) - recording.logits).abs().max() < 1e-9)
     True
     """
+    recording = detached(recording)
     frozen, highest = Frozen(recording), highest_order(recording, max_order)
     c = recording.weights.config
     count = path_count(c.n_layers, c.n_heads, highest)
@@ -67,7 +67,6 @@ def enumerate_paths(recording: Recording, *, max_order: int | None = None) -> It
     yield from _ends(frozen)
 
 
-@torch.no_grad()
 def order_logits(
     recording: Recording, *, max_order: int | None = None, heads: Iterable[str | HeadId] | None = None
 ) -> Iterator[Logits]:
@@ -84,6 +83,7 @@ def order_logits(
     >>> len(list(order_logits(run(induction_model().weights, torch.tensor([[0, 1, 2, 1]])))))
     3
     """
+    recording = detached(recording)
     frozen, highest = Frozen(recording), highest_order(recording, max_order)
     weights = recording.weights
     n_layers, start = weights.config.n_layers, recording.streams[0]

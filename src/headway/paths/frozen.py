@@ -10,7 +10,8 @@ nothing to attend to), the final ones end at once. b_O of a layer enters the str
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -78,6 +79,12 @@ class Frozen:
         weights, beta = self.recording.weights, self.beta(self.recording.weights.config.n_layers)
         constant = weights.W_U.new_zeros(weights.config.d_vocab) if beta is None else weights.W_U @ beta
         return constant if weights.b_U is None else constant + weights.b_U
+
+
+def detached(recording: Recording) -> Recording:
+    """The recording with weights that ask for no gradients: everything else in it was computed without."""
+    tensors: dict[str, Any] = {name: t.detach() for name, t in recording.weights.tensors().items()}
+    return replace(recording, weights=recording.weights.replace(**tensors))
 
 
 def highest_order(recording: Recording, max_order: int | None) -> int:

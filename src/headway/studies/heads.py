@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ KINDS = ("previous-token", "induction", "duplicate-token", "positional", "copyin
 ATTENDS = 0.4  # share of attention that makes a pattern (previous, duplicate, one offset)
 MATCHES = 0.2  # prefix matching on random tokens, where chance is below 0.02
 RESTS = 0.6  # attention to BOS
+_COPIES = 4  # of the random tokens, as in Olsson et al. 2022
 COPIES, COPIES_Z = 0.5, 3.0  # copying ratio, and its distance from the null
 
 COLUMNS = {
@@ -54,28 +55,31 @@ def head_atlas(
     """What each head does, by weights (copying, with its null) and by behaviour (patterns on text and random tokens).
 
     text: see `study_text`; without it the text columns are null, flagged. windows: how many windows of text are read,
-    evenly spread. Prefix matching follows Olsson et al. 2022: 25 random tokens, 4 copies, 10 rows. One row a head, in
+    evenly spread. Prefix matching follows Olsson et al. 2022: 25 random tokens, 4 copies, 10
+    rows (fewer tokens where vocabulary or context are smaller). One row a head, in
     layer order; `meta` states the thresholds behind `kind`.
     """
     pool = random_pool(weights)
+    length = repeat_length(weights, pool, most=25, copies=_COPIES)
     by_head: dict[str, dict[str, Any]] = {str(head): {"head": str(head), "flag": []} for head in weights.head_ids()}
     sources = [copying_scores(weights, processing=processing, seed=seed)] if by_head else []
-    if by_head:
-        sources.append(prefix_matching_scores(weights, seed=seed, pool=pool))
+    if by_head and length:
+        sources.append(prefix_matching_scores(weights, length=length, copies=_COPIES, seed=seed, pool=pool))
     if by_head and text is not None:
         rows = text_windows(text.ids, weights.config, limit=windows)
         sources.append(pattern_scores(record_windows(weights, rows, progress=progress)))
     for table in sources:
         for row in table.rows():
             _merge(by_head[row["head"]], row)
-    if text is None:
-        for row in by_head.values():
-            row["flag"].append("no text")
+    for row in by_head.values():
+        row["flag"] += [] if text is not None else ["no text"]
+        row["flag"] += [] if length else ["too few tokens or too short a context for repeated random tokens"]
     rows_out = [_named(row) for row in by_head.values()]
     options: dict[str, Any] = {
         "windows": windows,
         "text": text.description if text else "none",
         "processing": processing,
+        "random_tokens": f"{length} tokens, {_COPIES} copies",
     }
     meta = {
         "thresholds": {"attends": ATTENDS, "matches": MATCHES, "rests": RESTS, "copies": COPIES, "copies_z": COPIES_Z}
@@ -90,6 +94,13 @@ def random_pool(weights: Weights) -> Any:
     if weights.carried is not None and weights.config.d_vocab > 200:
         counts = weights.carried.bigram_table(weights.config.d_vocab).sum(0)
     return token_pool(weights.config, frequencies=counts)
+
+
+def repeat_length(weights: Weights, pool: Sized, *, most: int, copies: int) -> int:
+    """How many random tokens can be repeated `copies` times behind a BOS: at most `most`; 0 when not even two can."""
+    room = (weights.config.n_ctx - (weights.config.bos is not None)) // copies
+    length = min(most, len(pool), room)
+    return length if length >= 2 else 0
 
 
 def _merge(row: dict[str, Any], more: Mapping[str, Any]) -> None:

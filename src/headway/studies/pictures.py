@@ -9,7 +9,7 @@ import numpy as np
 from headway.behaviour.repeated import repeated_tokens
 from headway.model.forward import run
 from headway.model.weights import Weights
-from headway.studies.heads import random_pool
+from headway.studies.heads import random_pool, repeat_length
 from headway.tables.table import Table
 from headway.views.figures import Bars, Figure, HeatMap, Lines, Scatter
 
@@ -107,8 +107,8 @@ def _pattern(weights: Weights, tables: Mapping[str, Table], seed: int) -> Figure
     """The best prefix matcher on one repeated text, if there is a head that matches."""
     circuits = tables["induction-circuits"].rows()
     pool = random_pool(weights)
-    length = min(_PATTERN_LENGTH, len(pool), (weights.config.n_ctx - 1) // 2)
-    if not circuits or length < 2:
+    length = repeat_length(weights, pool, most=_PATTERN_LENGTH, copies=2)
+    if not circuits or not length:
         return None
     tokens = repeated_tokens(weights.config, length=length, copies=2, rows=1, seed=seed, pool=pool)
     pattern = run(weights, tokens).pattern(circuits[0]["reader"])[0].float().cpu().numpy()

@@ -14,7 +14,7 @@ from headway.errors import TextProblem, WriteProblem
 from headway.model.weights import Weights
 from headway.paths.importance import term_importance
 from headway.studies import pictures, words
-from headway.studies.heads import head_atlas, random_pool
+from headway.studies.heads import head_atlas, random_pool, repeat_length
 from headway.studies.induction import induction_circuits
 from headway.studies.texts import StudyText, study_text
 from headway.tables.atomic import write_bytes_atomic
@@ -115,8 +115,8 @@ class _Steps:
 def _induction(weights: Weights, tables: dict[str, Table], missing: dict[str, str], seed: int) -> None:
     """Induction gain on repeated random tokens, as long as half a context allows and at most 50."""
     pool = random_pool(weights)
-    length = min(50, len(pool), (weights.config.n_ctx - 1) // 2)
-    if length < 2:
+    length = repeat_length(weights, pool, most=50, copies=2)
+    if not length:
         missing["induction-gain"] = (
             f"the vocabulary or context is too small to repeat random tokens (n_ctx={weights.config.n_ctx})"
         )
@@ -141,8 +141,12 @@ def _direct_path(weights: Weights, tables: dict[str, Table], missing: dict[str, 
     if weights.carried is None:
         missing["direct-path"] = "the model carries no bigram counts of its training text"
         return
+    if weights.carried.validation.size < weights.config.n_ctx or weights.carried.heldout.size < weights.config.n_ctx:
+        missing["direct-path"] = "the validation or held-out text it carries is shorter than one window"
+        return
+    counts = weights.carried.bigram_table(weights.config.d_vocab)
     step("fitting bigram tables")(0, 1)
-    tables["direct-path"] = direct_path_study(weights)
+    tables["direct-path"] = direct_path_study(weights, counts, weights.carried.validation, weights.carried.heldout)
     step("fitting bigram tables")(1, 1)
 
 

@@ -33,16 +33,16 @@ def study_text(weights: Weights, text: Sequence[str | Path] | None = None) -> St
     """
     if text is None and weights.carried is not None and weights.carried.heldout.size:
         return StudyText(weights.carried.heldout, "the held-out text the model carries")
+    corpus = None if text is None else read_corpus(text)
     if weights.tokenizer is None:
         raise TextProblem(
             "this model has no tokenizer, so no text can be read",
             next_step="Pass token ids from Python: StudyText(ids, description)",
         )
-    if text is None:
+    if corpus is None:
         sample = resources.files("headway.studies").joinpath("sample.txt").read_text(encoding="utf-8")
         files, description = (("sample", sample),), "the packaged sample text"
     else:
-        corpus = read_corpus(text)
         files, description = corpus.files, corpus.description
     ids = encode_files(files, weights.tokenizer)
     if ids.size and ids.max() >= weights.config.d_vocab:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 import torch
-from support.random_models import FEATURES, feature_name, padding, random_tokens, random_weights
 from torch import Tensor
 
 from headway.errors import TooLarge, UnknownName, UsageError
 from headway.ids import PathId
 from headway.model.forward import run
 from headway.model.recording import Recording
-from headway.paths.expand import enumerate_paths, order_logits, path_count
+from headway.paths.expand import PathTerm, enumerate_paths, order_logits, path_count
+from support.random_models import FEATURES, feature_name, padding, random_tokens, random_weights
 
 SIDES = ("none", "left", "right", "both")
-NO_NORM = {"positions": "shortformer", "biases": "none"}
+NO_NORM: dict[str, Any] = {"positions": "shortformer", "biases": "none"}
 
 
 def recorded(side: str = "none", **features: Any) -> Recording:
@@ -29,7 +30,11 @@ def off(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max())
 
 
-def all_zero(recording: Recording, *, but: set[str] = frozenset()) -> dict[str, Tensor]:
+def total(terms: Iterable[PathTerm]) -> Tensor:
+    return torch.stack([term.logits for term in terms]).sum(0)
+
+
+def all_zero(recording: Recording, *, but: frozenset[str] = frozenset()) -> dict[str, Tensor]:
     zero = torch.zeros_like(recording.streams[0])
     return {f"{head}.result": zero for head in recording.weights.head_ids() if str(head) not in but}
 
@@ -42,8 +47,7 @@ def test_every_order_is_the_sum_of_its_paths(features: dict[str, Any], side: str
     orders = list(order_logits(recording))
     assert len(orders) == recording.weights.config.n_layers + 1
     for order, logits in enumerate(orders):
-        listed = sum((t.logits for t in terms if t.path.order <= order), torch.zeros_like(logits))
-        assert off(logits, listed) < 1e-9
+        assert off(logits, total(t for t in terms if t.path.order <= order)) < 1e-9
     assert off(orders[-1], recording.logits) < 1e-9
 
 
@@ -69,7 +73,7 @@ def test_a_subset_of_heads_is_the_frozen_pass_with_the_others_zeroed(features: d
     every = [str(head) for head in weights.head_ids()]
     drawn = torch.Generator().manual_seed(len(every))
     for _ in range(3):
-        kept = {head for head in every if torch.rand((), generator=drawn) < 0.5}
+        kept = frozenset(head for head in every if torch.rand((), generator=drawn) < 0.5)
         frozen = recording.frozen(norms=weights.config.norm != "none")
         edit = all_zero(recording, but=kept)
         zeroed = run(weights, recording.tokens, keep=recording.keep, freeze=frozen, edit=edit)
@@ -81,7 +85,7 @@ def test_a_subset_of_heads_is_the_sum_of_the_paths_through_them():
     kept = {"L0H1", "L1H0", "L2H0", "L2H1"}
     terms = [t for t in enumerate_paths(recording) if kept.issuperset(map(str, t.path.heads))]
     for order, logits in enumerate(order_logits(recording, heads=kept)):
-        assert off(logits, sum(t.logits for t in terms if t.path.order <= order)) < 1e-9
+        assert off(logits, total(t for t in terms if t.path.order <= order)) < 1e-9
 
 
 def test_terms_are_the_papers_dense_products():
@@ -152,7 +156,7 @@ def test_value_biases_scale_with_the_row_sum_of_the_pattern():
     once = weights.W_U @ head.ov_bias
     assert off(term.logits, 0.5 * keep[..., None] * once) < 1e-12
     assert float(once.abs().max()) > 0.1
-    assert off(sum(t.logits for t in enumerate_paths(half)), half.logits) < 1e-9
+    assert off(total(enumerate_paths(half)), half.logits) < 1e-9
 
 
 def test_lower_orders_alone_are_the_first_of_all():
@@ -181,12 +185,12 @@ def test_nothing_is_kept_for_gradients():
     assert not any(term.logits.requires_grad for term in enumerate_paths(recording))
 
 
-@pytest.mark.parametrize("order", [-1, 3, True, 1.0, "1"])
+@pytest.mark.parametrize("order", [-1, 3, True])
 @pytest.mark.parametrize("expand", [enumerate_paths, order_logits])
 def test_an_order_that_no_path_has_is_refused(expand: Any, order: Any):
     recording = recorded(**NO_NORM)
-    with pytest.raises(UsageError, match="0 .. n_layers=2"):
-        list(expand.__wrapped__(recording, max_order=order))
+    with pytest.raises(UsageError, match=r"0 .. n_layers=2"):
+        list(expand(recording, max_order=order))
 
 
 def test_a_head_that_does_not_exist_is_refused():

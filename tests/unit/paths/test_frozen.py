@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from support.random_models import FEATURES, feature_name, padding, random_tokens, random_weights
 
 from headway.errors import UsageError
 from headway.ids import HeadId
 from headway.model.forward import run
 from headway.paths.frozen import Frozen, highest_order
+from support.random_models import FEATURES, feature_name, padding, random_tokens, random_weights
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.random_models import FEATURES, feature_name, random_tokens, random_weights
 
 from headway.behaviour.averages import Averages
 from headway.errors import TextProblem, TokenProblem, UsageError
 from headway.model.forward import logits, run
 from headway.model.weights import Weights
 from headway.paths.importance import _rows, term_importance
+from support.random_models import FEATURES, feature_name, random_tokens, random_weights
 
 
 def loss_of(predicted: torch.Tensor, window: torch.Tensor) -> float:

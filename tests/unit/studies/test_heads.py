@@ -48,4 +48,6 @@ def test_copying_must_be_both_large_and_beyond_chance() -> None:
 
 
 def test_missing_measures_fulfil_nothing() -> None:
-    assert kind_of(dict.fromkeys(("previous_token", "copying", "copying_z", "bos", "prefix_matching")))[0] == "unexplained"
+    assert (
+        kind_of(dict.fromkeys(("previous_token", "copying", "copying_z", "bos", "prefix_matching")))[0] == "unexplained"
+    )

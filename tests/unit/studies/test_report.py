@@ -89,7 +89,9 @@ def test_the_induction_circuit_is_found_whole() -> None:
 
 def test_order_one_gives_all_there_is() -> None:
     zero, one, two = rows("importance")
-    assert zero["loss"] == pytest.approx(math.log(D_VOCAB), abs=1e-9) and zero["reduction"] == pytest.approx(0, abs=1e-9)
+    assert zero["loss"] == pytest.approx(math.log(D_VOCAB), abs=1e-9) and zero["reduction"] == pytest.approx(
+        0, abs=1e-9
+    )
     assert two["reduction"] == pytest.approx(0, abs=1e-9)
     # From the second copy on the next token is known; before, the model guesses uniformly.
     known = (N_CTX - 19 - 0) / N_CTX

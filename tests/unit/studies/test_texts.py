@@ -36,7 +36,8 @@ def test_a_model_that_carries_no_text_reads_the_sample() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "error"), [(b"", TextProblem), (b" \n", TextProblem), (b"\xff\xfe\x00bad", TextProblem), (None, FileProblem)]
+    ("content", "error"),
+    [(b"", TextProblem), (b" \n", TextProblem), (b"\xff\xfe\x00bad", TextProblem), (None, FileProblem)],
 )
 def test_bad_text_is_refused(tmp_path: Path, content: bytes | None, error: type[Exception]) -> None:
     path = tmp_path / "t.txt"

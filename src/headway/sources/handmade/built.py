@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from headway.errors import ShapeProblem, UsageError
 from headway.model.config import ModelConfig
 from headway.model.head import Head
-from headway.model.weights import Weights
+from headway.model.weights import AXES, REQUIRED, Weights
 from headway.provenance import Provenance
 from headway.sources.handmade.subspaces import Space, orthogonal
 
@@ -61,10 +61,11 @@ def assemble(
     parts: dict[str, Any] = {}
     for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
         given = [getattr(head, name) for head in every]
-        if all(tensor is None for tensor in given):
-            continue
-        wide = [_widened(tensor, name, head, d_head) for tensor, head in zip(given, every, strict=True)]
-        parts[name] = torch.stack(wide).unflatten(0, (config.n_layers, config.n_heads))
+        if every and any(tensor is not None for tensor in given):
+            wide = [_widened(tensor, name, head, d_head) for tensor, head in zip(given, every, strict=True)]
+            parts[name] = torch.stack(wide).unflatten(0, (config.n_layers, config.n_heads))
+        elif name in REQUIRED:  # no heads at all: nothing to stack, but an empty tensor of the right shape
+            parts[name] = ends["W_E"].new_zeros([getattr(config, axis) for axis in AXES[name]])
     return Weights(config=config, provenance=provenance, **ends, **parts).check_finite()
 
 

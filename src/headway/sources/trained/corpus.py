@@ -37,13 +37,16 @@ class Corpus:
     def split(self, part: str) -> tuple[tuple[str, str], ...]:
         """Files of `training` (18 of 20), `validation` or `heldout` (1 of 20 each), by a hash of the name.
 
-        A corpus of fewer than 20 files gives its last file to heldout and the one before to validation.
+        Where that leaves one of them empty, as in small corpora, the last 20th of the files, or one, is heldout and the
+        one before it validation.
         """
-        if len(self.files) < 20:
-            chosen = {"training": self.files[:-2], "validation": self.files[-2:-1], "heldout": self.files[-1:]}
-            return chosen[part]
-        wanted = {"training": range(2, 20), "validation": range(1), "heldout": range(1, 2)}[part]
-        return tuple((n, t) for n, t in self.files if _bucket(n) in wanted)
+        buckets = [min(_bucket(name), 2) for name, _ in self.files]
+        if len(self.files) >= 20 and set(buckets) == {0, 1, 2}:
+            wanted = {"validation": 0, "heldout": 1, "training": 2}[part]
+            return tuple(file for file, bucket in zip(self.files, buckets, strict=True) if bucket == wanted)
+        n = max(1, len(self.files) // 20)
+        chosen = {"training": self.files[: -2 * n], "validation": self.files[-2 * n : -n], "heldout": self.files[-n:]}
+        return chosen[part]
 
 
 def standard_library() -> Corpus:

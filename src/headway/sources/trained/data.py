@@ -49,7 +49,7 @@ class Windows:
             )
 
     def __len__(self) -> int:
-        return (len(self.ids) - 1) // self.n_ctx - 1
+        return max((len(self.ids) - 1) // self.n_ctx - 1, 0)
 
     def batch(self, step: int, rows: int) -> tuple[Int[Tensor, "rows n_ctx"], Int[Tensor, "rows n_ctx"]]:
         """(inputs, targets) of one step: row r is window step * rows + r of the endless shuffled sequence."""

@@ -144,11 +144,17 @@ def optimise(
             if on_snapshot is not None and training.step in marks:
                 on_snapshot(training.step, training.snapshot())
             if stopped.is_set() or time.monotonic() - saved > save_every:
-                save(training.state())
+                save(_good(training))
                 saved = time.monotonic()
             if stopped.is_set():
                 raise Interrupted("stopped; everything is saved", where=f"step {training.step} of {recipe.steps}")
-    save(training.state())
+    save(_good(training))
+
+
+def _good(training: Training) -> State:
+    """The state to save: never one with NaN in it, which would replace the last good checkpoint."""
+    training.weights.check_finite()
+    return training.state()
 
 
 def snapshot_steps(recipe: Recipe) -> set[int]:

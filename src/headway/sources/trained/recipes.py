@@ -74,7 +74,7 @@ RECIPES = {
     for r in (
         Recipe(name="zero-layer", n_layers=0, tokens=30_000_000, batch=16),
         Recipe(name="one-layer", n_layers=1, tokens=30_000_000),
-        Recipe(name="two-layer", n_layers=2, tokens=60_000_000),
+        Recipe(name="two-layer", n_layers=2, tokens=45_000_000),
     )
 }
 

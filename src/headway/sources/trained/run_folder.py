@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 from headway.errors import FileProblem, UsageError, WriteProblem
 from headway.sources.trained.corpus import SPLITS
 from headway.sources.trained.loop import State
-from headway.sources.trained.recipes import Recipe
 from headway.sources.trained.run_paths import RunPaths
 from headway.tables.atomic import write_atomic, write_bytes_atomic
 
@@ -25,14 +24,18 @@ from headway.tables.atomic import write_atomic, write_bytes_atomic
 class RunFolder(RunPaths):
     """The folder of one run, with what it takes to go on."""
 
-    def start(self, about: Mapping[str, Any], ids: Mapping[str, np.ndarray]) -> None:
-        """Lay out a new run. Raises UsageError when the folder already holds one or other files."""
+    def require_empty(self) -> None:
+        """Raise UsageError when the folder already holds a run or other files."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise UsageError(
                 "the run folder is not empty",
                 where=str(self.path),
                 next_step="Add --resume to go on with it, or name another with -o",
             )
+
+    def start(self, about: Mapping[str, Any], ids: Mapping[str, np.ndarray]) -> None:
+        """Lay out a new run. Raises UsageError when the folder already holds one or other files."""
+        self.require_empty()
         try:
             (self.path / "snapshots").mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -55,16 +58,19 @@ class RunFolder(RunPaths):
         """Token ids of the splits."""
         return {n: t.numpy().astype(np.int64) for n, t in _read(self.path / "data.safetensors")[0].items()}
 
-    def save_state(self, state: State, recipe: Recipe) -> None:
+    def save_state(self, state: State) -> None:
         """Replace the checkpoint; the earlier one stays intact until the new one is complete."""
         groups = {"tensor": state.tensors, "first": state.first_moments, "second": state.second_moments}
         tensors = {f"{kind}.{n}": t.contiguous() for kind, group in groups.items() for n, t in group.items()}
-        # Data order and random numbers are functions of (seed, step): these two numbers are the generator's whole state.
-        metadata = {"step": str(state.step), "seed": str(recipe.seed)}
+        # Data order and random numbers are functions of the recipe's seed, which run.json keeps, and of the step.
+        metadata = {"step": str(state.step)}
         write_atomic(self.path / "state.safetensors", lambda temp: save_file(tensors, temp, metadata))
 
     def load_state(self, fresh: State) -> State:
-        """The last checkpoint, laid out in memory like `fresh`; `fresh` itself when nothing was saved yet."""
+        """The last checkpoint, laid out in memory like `fresh`; `fresh` itself when nothing was saved yet.
+
+        Raises FileProblem when it is damaged or belongs to a model of other shapes.
+        """
         if not (self.path / "state.safetensors").exists():
             return fresh
         tensors, metadata = _read(self.path / "state.safetensors")
@@ -74,10 +80,13 @@ class RunFolder(RunPaths):
             ("first", fresh.first_moments),
             ("second", fresh.second_moments),
         ):
-            wanted = {n: f"{kind}.{n}" for n in group if f"{kind}.{n}" in tensors}
+            # Tensors without entries (no layers) have no moments: the optimiser never sees them.
+            wanted = {n: f"{kind}.{n}" for n, t in group.items() if kind == "tensor" or t.numel()}
+            if any(key not in tensors or tensors[key].shape != group[n].shape for n, key in wanted.items()):
+                raise FileProblem("a checkpoint of another model", where=str(self.path / "state.safetensors"))
             parts.append({n: torch.empty_like(group[n]).copy_(tensors[key]) for n, key in wanted.items()})
-        if set(parts[0]) != set(fresh.tensors) or "step" not in metadata:
-            raise FileProblem("a checkpoint of another model", where=str(self.path / "state.safetensors"))
+        if not metadata.get("step", "").isdecimal():
+            raise FileProblem("a checkpoint that does not say its step", where=str(self.path / "state.safetensors"))
         return State(int(metadata["step"]), *parts)
 
     def log(self, **entry: Any) -> None:

@@ -46,6 +46,7 @@ def train(
     """
     folder = RunFolder(Path(out))
     if not (resume and folder.exists):
+        folder.require_empty()  # before minutes go into reading the text
         _start(folder, recipe, corpus or standard_library())
     about = folder.about()
     recipe = Recipe.from_dict(about["recipe"])
@@ -67,7 +68,7 @@ def train(
         for loss in optimise(
             training,
             windows,
-            save=lambda state: folder.save_state(state, recipe),
+            save=folder.save_state,
             on_snapshot=keep,
             on_progress=on_progress,
         ):
@@ -108,7 +109,7 @@ def held_out_loss(weights: Weights, ids: np.ndarray, windows: int | None = None)
 def _start(folder: RunFolder, recipe: Recipe, corpus: Corpus) -> None:
     tokenizer = train_bpe((text for _, text in corpus.split("training")), recipe.d_vocab)
     ids = {part: encode_files(corpus.split(part), tokenizer) for part in SPLITS}
-    Windows(ids["training"], recipe.n_ctx, _bos(tokenizer), recipe.seed)
+    _check_lengths(ids, recipe, tokenizer)
     about = {
         "recipe": recipe.to_dict(),
         "corpus": {
@@ -121,6 +122,19 @@ def _start(folder: RunFolder, recipe: Recipe, corpus: Corpus) -> None:
         "tokenizer": tokenizer.to_json(),
     }
     folder.start(about, ids)
+
+
+def _check_lengths(ids: Mapping[str, np.ndarray], recipe: Recipe, tokenizer: Tokenizer) -> None:
+    """Raise TextProblem now for what would fail at the first snapshot: a split too short for one window."""
+    Windows(ids["training"], recipe.n_ctx, _bos(tokenizer), recipe.seed)
+    for part in SPLITS[1:]:
+        if len(ids[part]) < recipe.n_ctx:
+            raise TextProblem(
+                f"{part} text too short",
+                expected=f"at least n_ctx={recipe.n_ctx} tokens",
+                got=len(ids[part]),
+                next_step="Give more text",
+            )
 
 
 def _finish(folder: RunFolder, weights: Weights, about: Mapping[str, Any], ids: Mapping[str, np.ndarray]) -> Weights:

@@ -1,0 +1,184 @@
+"""Bigram tables from counts: the best smoothed one, and the best that a stream of d dimensions could hold.
+
+Both are what a direct path is measured against. [first, next] everywhere, natural logarithms.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy.optimize import minimize
+from torch import Tensor
+
+from headway.errors import BadInput, NotFinite, ShapeProblem, TextProblem, TokenProblem, TooLarge, UsageError
+
+MAX_ELEMENTS = 64_000_000  # the size guard of dense tables
+_BOUNDS = ((0.0, 0.999), (math.log(1e-3), math.log(1e5)))  # discount, log of concentration
+BASES = ("unigram", "continuation")
+_Parts = tuple[Tensor, Tensor, Tensor, Tensor]  # count of the pair, count of first, kinds after first, base of next
+_STARTS = ((0.75, 0.0), (0.0, math.log(100.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class BigramTable:
+    """Smoothed log-probabilities [first, next], and how they were smoothed.
+
+    p(next | first) = (max(c - discount, 0) + (discount k + concentration) base(next)) / (n + concentration), with c the
+    count of the pair, n that of first, k the number of different tokens seen after it. base: `unigram`, how often next
+    occurs, or `continuation`, after how many different tokens it does (Kneser-Ney); one half is added to each count.
+    discount 0 is Dirichlet smoothing, concentration near 0 interpolated absolute discounting.
+    """
+
+    log_probs: Float[Tensor, "first next"]
+    discount: float
+    concentration: float
+    base: str
+    validation_loss: float
+
+
+def smoothed_bigrams(counts: Float[Tensor, "first next"], pairs: Int[np.ndarray, "2 n"]) -> BigramTable:
+    """The smoothed table with the least validation loss: discount, concentration and base are fitted on `pairs`.
+
+    counts: how often each pair occurs in training; pairs: (first, next) of the validation text, two rows of ids.
+    Every probability is positive. Deterministic, float64. Raises TooLarge, ShapeProblem, BadInput or NotFinite for
+    counts that are none, TextProblem without pairs, TokenProblem for ids outside the table.
+
+    >>> counts = torch.tensor([[0.0, 8.0], [8.0, 0.0]])
+    >>> table = smoothed_bigrams(counts, np.array([[0, 1, 0, 0], [1, 0, 1, 0]]))
+    >>> bool(table.log_probs.exp().sum(1).allclose(torch.ones(2).double()))
+    True
+    """
+    counts = check_counts(counts)
+    (first, follows), weight = _unique_pairs(pairs, len(counts))
+    n, kinds = counts.sum(1), (counts > 0).double().sum(1)
+    tried: list[tuple[float, float, float, str]] = []
+    for base in BASES:
+        share = _base(counts, base)
+        here = counts[first, follows], n[first], kinds[first], share[follows]
+
+        def loss(x: Float[np.ndarray, "2"], here: _Parts = here) -> float:
+            return -float((_smooth(here, x[0], math.exp(x[1])).log() * weight).sum())
+
+        for start in _STARTS:  # a second start, should the first valley not be the deeper one
+            found = minimize(loss, start, method="Nelder-Mead", bounds=_BOUNDS, options={"xatol": 1e-4, "fatol": 1e-8})
+            tried.append((float(found.fun), float(found.x[0]), math.exp(found.x[1]), base))
+    least, discount, concentration, base = min(tried)
+    parts = counts, n[:, None], kinds[:, None], _base(counts, base)
+    return BigramTable(_smooth(parts, discount, concentration).log(), discount, concentration, base, least)
+
+
+def low_rank_bigrams(
+    table: BigramTable, counts: Float[Tensor, "first next"], rank: int, *, iterations: int = 150
+) -> Float[Tensor, "first next"]:
+    """Log-probabilities of the best table softmax_next(U E) with U E of the given rank: what d dimensions can hold.
+
+    Minimises sum_a p(a) KL(table(.|a) || softmax(U e_a)), nats, p(a) the share of `a` among first tokens (one half added
+    to each count, so that every row is defined). Starts from the SVD that is best to second order, goes on by L-BFGS in
+    coordinates in which the problem is nearly round. Deterministic. Not convex: what it finds is an upper bound of the
+    least KL. Raises UsageError for a rank below 1.
+
+    >>> counts = torch.tensor([[4.0, 1.0, 1.0], [1.0, 4.0, 1.0], [1.0, 1.0, 4.0]])
+    >>> table = BigramTable((counts / 6).log().double(), 0.0, 1.0, "unigram", 0.0)
+    >>> bool(low_rank_bigrams(table, counts, 3).allclose(table.log_probs, atol=1e-3))
+    True
+    """
+    counts = check_counts(counts)
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+        raise UsageError("no table of this rank", expected="a whole number >= 1", got=repr(rank))
+    if table.log_probs.shape != counts.shape:
+        raise ShapeProblem("table and counts", expected=tuple(counts.shape), got=tuple(table.log_probs.shape))
+    target = table.log_probs.exp()
+    first = first_shares(counts)
+    follows = first @ target
+    # With logits z_a . y_b / sqrt(p(a) p(b)) the second derivative of the KL is near the identity for every a and b.
+    scale = first.rsqrt()[:, None] * follows.rsqrt()
+    centred = table.log_probs - (table.log_probs @ follows)[:, None]
+    left, size, right = torch.linalg.svd(centred / scale, full_matrices=False)
+    half = size[:rank].sqrt()
+    z, y = ((t[:, :rank] * half).float().contiguous().requires_grad_() for t in (left, right.mT))
+    # float32: the loss is then known to about 1e-6 nats, and each step costs half.
+    scale, target, first = scale.float(), target.float(), first.float()
+    optimiser = torch.optim.LBFGS(
+        [z, y], max_iter=iterations, history_size=20, tolerance_change=1e-9, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        log_q = ((z @ y.mT) * scale).log_softmax(1)
+        loss = -((target * log_q).sum(1) * first).sum()
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)  # type: ignore[arg-type]
+    with torch.no_grad():
+        return ((z.double() @ y.double().mT) * scale.double()).log_softmax(1)
+
+
+def check_counts(counts: Tensor) -> Float[Tensor, "first next"]:
+    """Counts as float64 on the CPU. Raises ShapeProblem, TooLarge, NotFinite or BadInput where they are none.
+
+    >>> check_counts(torch.ones(2, 2, dtype=torch.int64)).dtype
+    torch.float64
+    """
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1]:
+        raise ShapeProblem("bigram counts", expected="(first=d_vocab, next=d_vocab)", got=tuple(counts.shape))
+    check_size(len(counts), "bigram counts")
+    counts = counts.detach().to("cpu", torch.float64)
+    if not bool(counts.isfinite().all()):
+        raise NotFinite("NaN or infinity", where="bigram counts")
+    if bool(((counts < 0) | (counts != counts.round())).any()):
+        raise BadInput("not counts", where="bigram counts", expected="whole numbers >= 0", got=float(counts.min()))
+    if not bool(counts.any()):
+        raise BadInput("no pair was counted", where="bigram counts", next_step="Count a training text first")
+    return counts
+
+
+def check_size(d_vocab: int, where: str) -> None:
+    """Raise TooLarge when a table [d_vocab, d_vocab] is above the size guard.
+
+    >>> check_size(8000, "a table")
+    """
+    if d_vocab**2 > MAX_ELEMENTS:
+        raise TooLarge(
+            "the table [d_vocab, d_vocab] is above the size guard",
+            where=where,
+            expected=f"at most {MAX_ELEMENTS:,} elements",
+            got=f"{d_vocab**2:,} (d_vocab={d_vocab})",
+        )
+
+
+def first_shares(counts: Float[Tensor, "first next"]) -> Float[Tensor, " first"]:
+    """How often each token is a first one, one half added to each count: sums to 1.
+
+    >>> first_shares(torch.tensor([[1.0, 0.0], [0.0, 1.0]])).tolist()
+    [0.5, 0.5]
+    """
+    n = counts.double().sum(1) + 0.5
+    return n / n.sum()
+
+
+def _base(counts: Float[Tensor, "first next"], name: str) -> Float[Tensor, " next"]:
+    tally = (counts if name == "unigram" else (counts > 0).double()).sum(0) + 0.5
+    return tally / tally.sum()
+
+
+def _smooth(parts: _Parts, discount: float, concentration: float) -> Tensor:
+    """The formula of BigramTable; parts are c, n, k and base(next), broadcast."""
+    c, n, kinds, share = parts
+    return ((c - discount).clamp_min(0) + (discount * kinds + concentration) * share) / (n + concentration)
+
+
+def _unique_pairs(pairs: Int[np.ndarray, "2 n"], d_vocab: int) -> tuple[Int[Tensor, "2 m"], Float[Tensor, " m"]]:
+    """Each different pair once, with its share."""
+    if pairs.shape[1] == 0:
+        raise TextProblem("no pairs of tokens to fit on", expected="two tokens or more", got="none")
+    if pairs.min() < 0 or pairs.max() >= d_vocab:
+        raise TokenProblem(
+            "ids of the pairs", expected=f"0 .. d_vocab-1={d_vocab - 1}", got=f"{pairs.min()} .. {pairs.max()}"
+        )
+    codes, times = np.unique(pairs[0] * d_vocab + pairs[1], return_counts=True)
+    return torch.from_numpy(np.stack((codes // d_vocab, codes % d_vocab))), torch.from_numpy(times / times.sum())
