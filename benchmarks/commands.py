@@ -29,21 +29,21 @@ def over_bare(command: list[str], rounds: int = 9) -> float:
     return statistics.median(seconds(command) - seconds(BARE) for _ in range(rounds))
 
 
+def verdict(good: bool) -> str:
+    return "holds" if good else "FAILS"
+
+
 def main() -> int:
     held = True
     for words, bound in ((["--help"], 0.3), (["inspect", "zoo:two-layer"], 1.0)):
         took = over_bare([HEADWAY, *words])
         held &= took <= bound
-        print(
-            f"headway {' '.join(words):24} {took:6.2f} s over bare Python   bound {bound} s: {'holds' if took <= bound else 'FAILS'}"
-        )
+        print(f"headway {' '.join(words):24} {took:5.2f} s over bare Python, bound {bound} s {verdict(took <= bound)}")
     with tempfile.TemporaryDirectory() as folder:
         took = seconds([HEADWAY, "report", "zoo:two-layer", "-o", folder, "--quiet"])
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
     good = took <= 60 and peak <= 2048
-    print(
-        f"headway report zoo:two-layer     {took:6.1f} s, peak {peak:,.0f} MB   bound 60 s, 2048 MB: {'holds' if good else 'FAILS'}"
-    )
+    print(f"headway report zoo:two-layer     {took:6.1f} s, peak {peak:,.0f} MB   bound 60 s, 2048 MB {verdict(good)}")
     return 0 if held and good else 1
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from support.repository import ROOT, SOURCE
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,})(?P<info>[^`]*)$")
-_CLI = "from support import network; network.block(); from headway.apps.cli import main; main()"
+_CLI = "from support import network; network.block(); from headway.apps.cli import main; raise SystemExit(main())"
 
 
 class PageProblem(Exception):

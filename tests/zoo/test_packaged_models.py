@@ -12,6 +12,7 @@ from headway.behaviour.repeated import induction_gain, prefix_matching_scores
 from headway.behaviour.windows import record_windows, text_windows
 from headway.circuits.bigrams import direct_path_study
 from headway.circuits.composition import composition_scores
+from headway.model.carried import Carried
 from headway.model.weights import Weights
 from headway.sources.open import load
 from headway.sources.zoo import zoo_path
@@ -25,6 +26,11 @@ def model(name: str) -> Weights:
     return load(f"zoo:{name}")
 
 
+def carried(weights: Weights) -> Carried:
+    assert weights.carried is not None
+    return weights.carried
+
+
 def matching(name: str, seed: int) -> dict[str, float]:
     table = prefix_matching_scores(model(name), length=50, copies=2, seed=seed)
     return {row["head"]: row["prefix_matching"] for row in table.rows()}
@@ -34,8 +40,8 @@ def matching(name: str, seed: int) -> dict[str, float]:
 def test_each_file_is_small_and_has_a_whole_card(name: str) -> None:
     assert zoo_path(name).stat().st_size <= 8_000_000
     weights = model(name)
-    assert weights.tokenizer is not None and weights.carried is not None
-    card = weights.carried.card
+    assert weights.tokenizer is not None
+    card = carried(weights).card
     assert card["recipe"]["name"] == name and card["recipe"]["seed"] == weights.provenance.seed
     assert card["rebuild"] == f"headway train {name} -o RUN"
     assert card["corpus"]["licence"] == "PSF-2.0" and len(card["corpus"]["hash"]) == 16
@@ -57,7 +63,7 @@ def test_the_induction_head_reads_the_best_previous_token_head(seed: int) -> Non
     found = matching("two-layer", seed)
     reader = max(found, key=lambda head: found[head])
     pairs = composition_scores(weights, via="K", reader=reader).rows()
-    windows = text_windows(weights.carried.heldout, weights.config, limit=16)
+    windows = text_windows(carried(weights).heldout, weights.config, limit=16)
     previous = {row["head"]: row["previous_token"] for row in pattern_scores(record_windows(weights, windows)).rows()}
     first_layer = [head for head in previous if head.startswith("L0")]
     assert pairs[0]["writer"] == max(first_layer, key=lambda head: previous[head])
@@ -73,9 +79,9 @@ def test_one_layer_has_no_induction(seed: int) -> None:
 
 def test_zero_layer_is_as_good_as_the_best_smoothed_bigram_table() -> None:
     weights = model("zero-layer")
-    carried = weights.carried
-    counts = carried.bigram_table(weights.config.d_vocab)
-    table = direct_path_study(weights, counts, carried.validation, carried.heldout)
+    found = carried(weights)
+    counts = found.bigram_table(weights.config.d_vocab)
+    table = direct_path_study(weights, counts, found.validation, found.heldout)
     losses = {row["table"]: row["heldout_loss"] for row in table.rows()}
     assert losses["direct path"] <= losses["smoothed bigrams"] + 0.05
     assert losses["smoothed bigrams"] < losses["unigram"]
@@ -85,7 +91,7 @@ def test_the_card_tells_the_true_held_out_loss() -> None:
     from headway.sources.trained.training import held_out_loss
 
     weights = model("one-layer")
-    assert held_out_loss(weights, weights.carried.heldout, windows=512) == pytest.approx(
-        weights.carried.card["losses"]["heldout"], abs=2e-3
+    assert held_out_loss(weights, carried(weights).heldout, windows=512) == pytest.approx(
+        carried(weights).card["losses"]["heldout"], abs=2e-3
     )
     assert torch.isfinite(weights.W_E).all()

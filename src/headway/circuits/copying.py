@@ -34,7 +34,7 @@ def _columns(name: str, of: str) -> dict[str, Column]:
         f"{name}_null_mean": Column(
             "its mean when W_O and W_V keep their spectra in random directions", "dimensionless", -1, 1
         ),
-        f"{name}_null_sd": Column("its standard deviation under that null", "dimensionless", 0, 1),
+        f"{name}_null_sd": Column("its standard deviation under that null", "dimensionless", 0),
         f"{name}_z": Column("(score - null mean) / null standard deviation", "dimensionless"),
     }
 
@@ -76,12 +76,12 @@ def copying_scores(weights: Weights, *, processing: str = "folded", draws: int =
     values: dict[str, list[float]] = {}
     for name, between in zip(("copying", "copying_centred"), token_round_trips(seen), strict=True):
         ratio = _ratios(W_O, W_V, between)
-        null = torch.full((len(ratio), draws), torch.nan, dtype=torch.float64)
+        mean, sd = (torch.full_like(ratio, torch.nan) for _ in range(2))
         alive = ~ratio.isnan()
         if bool(alive.any()):
             kept = spectra[0][alive], spectra[1][alive]
-            null[alive] = _null(between, kept, d_head=c.d_head, draws=draws, seed=seed)
-        mean, sd = null.mean(-1), null.std(-1)
+            null = _null(between, kept, d_head=c.d_head, draws=draws, seed=seed)
+            mean[alive], sd[alive] = null.mean(-1), null.std(-1)
         z = (ratio - mean) / sd.masked_fill(sd <= 1e-12, torch.nan)
         for suffix, column in (("", ratio), ("_null_mean", mean), ("_null_sd", sd), ("_z", z)):
             values[name + suffix] = column.tolist()

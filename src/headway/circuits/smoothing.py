@@ -95,27 +95,28 @@ def low_rank_bigrams(
     first = first_shares(counts)
     follows = first @ target
     # With logits z_a . y_b / sqrt(p(a) p(b)) the second derivative of the KL is near the identity for every a and b.
-    scale = first.rsqrt()[:, None] * follows.rsqrt()
+    row, column = first.rsqrt()[:, None], follows.rsqrt()[:, None]
     centred = table.log_probs - (table.log_probs @ follows)[:, None]
-    left, size, right = torch.linalg.svd(centred / scale, full_matrices=False)
+    left, size, right = torch.linalg.svd(centred / row / column.T, full_matrices=False)
     half = size[:rank].sqrt()
-    z, y = ((t[:, :rank] * half).float().contiguous().requires_grad_() for t in (left, right.mT))
     # float32: the loss is then known to about 1e-6 nats, and each step costs half.
-    scale, target, first = scale.float(), target.float(), first.float()
+    z, y = ((t[:, :rank] * half).float().contiguous().requires_grad_() for t in (left, right.mT))
+    narrow = row.float(), column.float()
+    target, first = target.float(), first.float()
     optimiser = torch.optim.LBFGS(
         [z, y], max_iter=iterations, history_size=20, tolerance_change=1e-9, line_search_fn="strong_wolfe"
     )
 
     def closure() -> Tensor:
         optimiser.zero_grad()
-        log_q = ((z @ y.mT) * scale).log_softmax(1)
+        log_q = ((z * narrow[0]) @ (y * narrow[1]).mT).log_softmax(1)
         loss = -((target * log_q).sum(1) * first).sum()
         loss.backward()
         return loss
 
     optimiser.step(closure)  # type: ignore[arg-type]
     with torch.no_grad():
-        return ((z.double() @ y.double().mT) * scale.double()).log_softmax(1)
+        return ((z * row) @ (y * column).mT).log_softmax(1)
 
 
 def check_counts(counts: Tensor) -> Float[Tensor, "first next"]:

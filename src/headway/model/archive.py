@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ def save(weights: Weights, path: str | Path) -> Path:
     tensors = {name: t.detach().cpu().contiguous() for name, t in weights.tensors().items()}
     if weights.tied:
         del tensors["W_U"]
-    about = {
+    about: dict[str, Any] = {
         "format": FORMAT,
         "config": weights.config.to_dict(),
         "provenance": dataclasses.replace(weights.provenance, weights=weights.content_hash()).to_dict(),

@@ -20,7 +20,7 @@ from headway.model.config import ModelConfig
 from headway.model.positions import rotary_waves, rotate, sinusoids
 from headway.model.recording import Change, Edits, Freeze, Recording, apply
 from headway.model.weights import Weights
-from headway.shapes import Keep, Logits, Stream, Tokens
+from headway.shapes import Keep, Logits, Pattern, Stream, Tokens
 
 
 def logits(weights: Weights, tokens: Tokens, *, keep: Keep | None = None) -> Logits:
@@ -82,21 +82,16 @@ def run(
         read, scale = _norm(weights, layer, stream, frozen.scale(layer))
         q, k, v = _qkv(weights, layer, _matrices(weights, layer), read, places)
         _edit_readers(weights, layer, edits, (q, k, v), (stream, frozen.scale(layer), places))
-        score = _scores(q, k, places)
-        for head, change in edits.at(layer, "scores"):
-            score[:, head] = apply(change, score[:, head], f"L{layer}H{head}.scores").masked_fill(
-                ~places.allowed, -math.inf
-            )
-        given = frozen.pattern(layer)
-        pattern = softmax_rows(score, places.may_be_empty or edits.touches_scores(layer)) if given is None else given
-        for head, change in edits.at(layer, "pattern"):
-            pattern = pattern.clone()
-            pattern[:, head] = apply(change, pattern[:, head], f"L{layer}H{head}.pattern")
-        z = pattern @ v
-        added, result = _write(weights, layer, z, edits, results)
+        score = _scores(q, k, places, layer, edits)
+        pattern = frozen.pattern(layer)
+        if pattern is None:
+            pattern = softmax_rows(score, places.may_be_empty or edits.touches_scores(layer))
+        pattern = _edited_pattern(pattern, layer, edits)
+        added, result = _write(weights, layer, pattern @ v, edits, results)
         stream = stream + added
-        for kind, value in ((streams, stream), (scores, score), (patterns, pattern)):
-            kind.append(value)
+        streams.append(stream)
+        scores.append(score)
+        patterns.append(pattern)
         scales.append(scale)
         kept.append(result)
     final = apply(edits.final, stream, "logits") if edits.final is not None else stream
@@ -263,12 +258,25 @@ def _edit_readers(
             own[at][:, head] = _qkv(weights, layer, _matrices(weights, layer), normed, places)[at][:, head]
 
 
-def _scores(q: Tensor, k: Tensor, places: _Places) -> Tensor:
+def _edited_pattern(pattern: Pattern, layer: int, edits: Edits) -> Pattern:
+    changes = edits.at(layer, "pattern")
+    if changes:
+        pattern = pattern.clone()  # a frozen pattern belongs to its recording
+    for head, change in changes:
+        pattern[:, head] = apply(change, pattern[:, head], f"L{layer}H{head}.pattern")
+    return pattern
+
+
+def _scores(q: Tensor, k: Tensor, places: _Places, layer: int, edits: Edits) -> Pattern:
     """Pre-softmax scores with -inf where attention is not allowed: one batched product that starts from the mask."""
     batch, heads, n, _ = q.shape
     bias = places.bias().expand(batch, heads, n, n).reshape(batch * heads, n, n)
     flat = torch.baddbmm(bias, q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2), alpha=places.config.attn_scale)
-    return flat.view(batch, heads, n, n)
+    score = flat.view(batch, heads, n, n)
+    for head, change in edits.at(layer, "scores"):
+        new = apply(change, score[:, head], f"L{layer}H{head}.scores")
+        score[:, head] = new.masked_fill(~places.allowed, -math.inf)
+    return score
 
 
 def _write(

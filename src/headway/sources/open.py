@@ -31,7 +31,7 @@ def load(ref: str | Path) -> Weights:
 
     >>> load("zoo:three-layer")
     Traceback (most recent call last):
-    headway.errors.UnknownName: no model 'three-layer' in the zoo. Did you mean one-layer or zero-layer or two-layer?
+    headway.errors.UnknownName: no model 'three-layer' in the zoo. Did you mean two-layer or one-layer or zero-layer?
     """
     path = locate(ref)
     from headway.model.archive import load as load_archive

@@ -22,7 +22,7 @@ ATTENDS = 0.4  # share of attention that makes a pattern (previous, duplicate, o
 MATCHES = 0.2  # prefix matching on random tokens, where chance is below 0.02
 RESTS = 0.6  # attention to BOS
 _COPIES = 4  # of the random tokens, as in Olsson et al. 2022
-COPIES, COPIES_Z = 0.5, 3.0  # copying ratio, and its distance from the null
+COPIES, COPIES_Z = 0.5, 2.0  # copying ratio, and its distance from the null (a ratio of 1 can be 3 sd away)
 
 COLUMNS = {
     "head": Column("the head"),

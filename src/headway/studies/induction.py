@@ -8,6 +8,8 @@ from typing import Any
 from headway.studies.heads import ATTENDS, COPIES, COPIES_Z, MATCHES
 from headway.tables.table import Column, Table
 
+COMPOSES_Z = 3.0  # K-composition beyond a random rotation, of the square
+
 COLUMNS = {
     "reader": Column("the head that would be the induction head: its prefix matching is at least the threshold"),
     "writer": Column("the earlier head with the reader's highest K-composition"),
@@ -39,7 +41,7 @@ def induction_circuits(atlas: Table, composition: Table) -> Table:
     readers = [h for h, row in heads.items() if (row["prefix_matching"] or 0) >= MATCHES]
     rows = [_circuit(heads, reader, [p for p in pairs if p["reader"] == reader]) for reader in readers]
     rows = sorted((r for r in rows if r is not None), key=lambda r: -(r["reader_prefix_matching"] or 0))
-    meta: dict[str, Any] = {"threshold": MATCHES}
+    meta: dict[str, Any] = {"threshold": MATCHES, "composes_z": COMPOSES_Z}
     if not rows:
         meta["why_empty"] = f"no head above layer 0 has prefix matching of {MATCHES} or more"
     return Table.from_rows(rows, COLUMNS, composition.provenance, meta)
@@ -54,7 +56,7 @@ def _circuit(heads: Mapping[str, Mapping[str, Any]], reader: str, pairs: list[di
     others = [p for p in pairs if (heads[p["writer"]]["previous_token"] or 0) < ATTENDS]
     links = {
         "the writer is no previous-token head": (writer["previous_token"] or 0) >= ATTENDS,
-        "the K-composition is within chance": (best["z"] or 0) >= COPIES_Z,
+        "the K-composition is within chance": (best["z"] or 0) >= COMPOSES_Z,
         "the reader's OV does not copy": (row["copying"] or 0) >= COPIES and (row["copying_z"] or 0) >= COPIES_Z,
     }
     missing = [what for what, holds in links.items() if not holds]

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(save(induction_model().weights, tmp_path_factory.mktemp("cli") / "induction.safetensors"))
 
 
-def run_json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+def run_json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert main([*words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -128,7 +129,7 @@ def test_train_prints_where_the_model_is(tmp_path: Path, capsys: pytest.CaptureF
     corpus.mkdir()
     for i in range(24):
         (corpus / f"{i:02}.txt").write_text(
-            "".join(f"the {w} of {v}, and a {w};\n" for w, v in zip(WORDS, WORDS[i:])) * 9
+            "".join(f"the {w} of {v}, and a {w};\n" for w, v in zip(WORDS, WORDS[i:], strict=False)) * 9
         )
     run = tmp_path / "run"
     assert main(["train", "zero-layer", "--text", str(corpus), "--tokens", "20000", "-o", str(run), "--quiet"]) == 0

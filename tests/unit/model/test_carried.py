@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -25,7 +27,7 @@ def test_the_table_holds_the_counts():
 @pytest.mark.parametrize("name", ["validation", "heldout"])
 @pytest.mark.parametrize("bad", [-1, 5])
 def test_ids_outside_the_vocabulary_are_refused(name: str, bad: int):
-    parts = {"validation": IDS, "heldout": IDS} | {name: np.array([1, bad])}
+    parts: dict[str, Any] = {"validation": IDS, "heldout": IDS} | {name: np.array([1, bad])}
     with pytest.raises(TokenProblem, match=f"{name} ids"):
         Carried(np.zeros((3, 0), dtype=np.int64), **parts).check_vocabulary(5)
 

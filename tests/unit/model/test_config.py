@@ -21,7 +21,8 @@ def test_defaults():
     assert (c.norm, c.positions, c.rotary_dims, c.bos) == ("none", "none", 0, None)
     assert ModelConfig(**SIZES, positions="rotary").rotary_dims == 4, "an even number of dims"
     assert ModelConfig(**SIZES, n_kv_heads=2).group == 3
-    assert ModelConfig(**{**SIZES, "n_layers": 0, "n_heads": 0}).group == 1
+    none: dict[str, Any] = {**SIZES, "n_layers": 0, "n_heads": 0}
+    assert ModelConfig(**none).group == 1
 
 
 @pytest.mark.parametrize("scale", [1, 1.0, 0.0, -2.5])

@@ -173,6 +173,7 @@ def test_gradients_reach_every_tensor():
 def test_no_layers_no_heads():
     weights = random_weights(n_layers=0, n_heads=0, n_kv_heads=0)
     tokens = random_tokens(weights)
+    assert weights.b_U is not None
     close(logits(weights, tokens), (weights.W_U @ weights.W_E).T[tokens] + weights.b_U)
     empty = random_weights(n_layers=2, n_heads=0, n_kv_heads=0, biases=("b_O",))
     assert empty.b_O is not None

@@ -12,13 +12,13 @@ from headway.model.positions import rotation
 from support.random_models import random_weights
 from support.unchecked import as_users_run_it
 
-PLAIN = {"positions": "none"}
-ROTARY = [
+PLAIN: dict[str, Any] = {"positions": "none"}
+ROTARY: list[dict[str, Any]] = [
     {"positions": "rotary", "rotary_dims": 4, "rotary_pairs": "halves"},
     {"positions": "rotary", "rotary_dims": 4, "rotary_pairs": "adjacent", "d_head": 6},
     {"positions": "rotary", "d_head": 6, "rotary_pairs": "halves"},
 ]
-ALL = [PLAIN, *ROTARY, {"biases": "none"}, {"biases": ("b_Q",), **ROTARY[0]}, {"d_head": 13}]
+ALL: list[dict[str, Any]] = [PLAIN, *ROTARY, {"biases": "none"}, {"biases": ("b_Q",), **ROTARY[0]}, {"d_head": 13}]
 GAUGES = pytest.mark.parametrize("features", ALL, ids=str)
 
 
@@ -46,9 +46,9 @@ def regauged(head: Head) -> Head:
         turned += [a, b]
     rest = [d for d in range(d_head) if d not in turned]
     if rest:
-        G = invertible(len(rest))
+        change = invertible(len(rest))
         for i, row in enumerate(rest):
-            query[row, rest], key[row, rest] = torch.linalg.inv(G).T[i], G[i]
+            query[row, rest], key[row, rest] = torch.linalg.inv(change).T[i], change[i]
     V = invertible(d_head)
     changed = {
         "W_Q": query @ head.W_Q,
@@ -56,9 +56,9 @@ def regauged(head: Head) -> Head:
         "W_V": V @ head.W_V,
         "W_O": head.W_O @ torch.linalg.inv(V),
     }
-    for name, G in (("b_Q", query), ("b_K", key), ("b_V", V)):
+    for name, basis in (("b_Q", query), ("b_K", key), ("b_V", V)):
         if (bias := getattr(head, name)) is not None:
-            changed[name] = G @ bias
+            changed[name] = basis @ bias
     return replace(head, **changed)
 
 
@@ -140,9 +140,12 @@ def test_rotary_against_none_and_against_another_base():
 
 def test_a_narrower_head_can_be_the_same():
     head = random_weights(biases="none").head("L0H0")
+    two = torch.zeros(2, 10, dtype=torch.float64)
     wide = Head(
-        **{n: torch.cat((getattr(head, n), torch.zeros(2, 10, dtype=torch.float64))) for n in ("W_Q", "W_K", "W_V")},
-        W_O=torch.cat((head.W_O, torch.zeros(10, 2, dtype=torch.float64)), 1),
+        W_Q=torch.cat((head.W_Q, two)),
+        W_K=torch.cat((head.W_K, two)),
+        W_V=torch.cat((head.W_V, two)),
+        W_O=torch.cat((head.W_O, two.T), 1),
         attn_scale=head.attn_scale,
     )
     assert same_head(head, wide)

@@ -18,9 +18,8 @@ def rotary(pairs: str, dims: int) -> ModelConfig:
 
 @pytest.mark.parametrize("d_model", [9, 10])
 def test_sinusoids_by_hand(d_model: int):
-    config = ModelConfig(
-        **{**SIZES, "d_model": d_model}, positions="shortformer", position_base=100.0, position_amplitude=0.5
-    )
+    sizes: dict[str, Any] = {**SIZES, "d_model": d_model}
+    config = ModelConfig(**sizes, positions="shortformer", position_base=100.0, position_amplitude=0.5)
     table = sinusoids(torch.arange(5), config)
     assert table.shape == (5, d_model) and table.dtype == torch.float64
     assert table[0].tolist() == [0.0, 0.5] * (d_model // 2) + [0.0] * (d_model % 2)

@@ -65,7 +65,8 @@ def test_folded_matrices_by_hand(features: dict[str, Any]):
 
 @NORMED
 def test_a_tie_is_cut_by_folding_not_followed(features: dict[str, Any]):
-    weights = random_weights(**{**features, "tied": True})
+    tied: dict[str, Any] = {**features, "tied": True}
+    weights = random_weights(**tied)
     folded = fold_norms(weights)
     assert weights.tied and folded.tied == (weights.final_gain is None)
     tokens = random_tokens(weights)

@@ -106,7 +106,8 @@ def test_the_hash_sees_every_number_and_the_config():
     for name, tensor in RICH.tensors().items():
         changed = tensor.clone().contiguous()
         changed.view(-1)[-1] += 1e-12
-        assert RICH.replace(**{name: changed}).content_hash() != one, name
+        nudged: dict[str, Any] = {name: changed}
+        assert RICH.replace(**nudged).content_hash() != one, name
     config = dataclasses.replace(RICH.config, attn_scale=0.71)
     assert RICH.replace(config=config).content_hash() != one
     assert RICH.replace(W_E=RICH.W_E.T.contiguous().T).content_hash() == one, "memory layout does not matter"

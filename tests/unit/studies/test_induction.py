@@ -52,7 +52,7 @@ def test_one_row_for_each_head_that_matches() -> None:
         (atlas(L0H0={"previous_token": 0.3}), pairs(), "no previous-token head"),
         (atlas(), pairs(L0H0=0.02, L0H1=0.01, L0H2=0.01), "within chance"),
         (atlas(L1H0={"copying": -0.9}), pairs(), "does not copy"),
-        (atlas(L1H0={"copying_z": 1.0}), pairs(), "does not copy"),
+        (atlas(L1H0={"copying_z": 1.9}), pairs(), "does not copy"),
         (atlas(L1H0={"copying": None, "copying_z": None}), pairs(), "does not copy"),
     ],
 )

@@ -55,7 +55,8 @@ def position_table(space: Space, frequencies: Sequence[float], n_ctx: int) -> Fl
 # The cosines are all 1 exactly at j = i - 1, and every other reachable j scores at least T gap less, so T >=
 # log((n-1)(1-leak)/leak) / gap leaves at most `leak` to all of them together (kernel_gap, sharpness_for).
 # The sign matters: R(+a) on the query would point at j = i + 1, which the causal mask hides, and the head would look
-# wherever the kernel is next highest: at itself, when all pairs turn slowly.  Position 0 has no previous token: it attends to itself.
+# wherever the kernel is next highest: at itself, when all pairs turn slowly.
+# Position 0 has no previous token: it attends to itself.
 # Contents take no part: W_Q and W_K read dual rows of `position`, which vanish on every other subspace.
 # OV reads `source` and writes the same coordinates to `target`, so position i receives
 #   sum_j A_ij content_j = (1 - leak_i) content_{i-1} + leak_i (an average of the others),   leak_i <= leak.

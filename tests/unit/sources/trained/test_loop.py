@@ -24,7 +24,8 @@ def training(recipe: Recipe) -> Training:
 
 
 def tiny(**changes: Any) -> Recipe:
-    return small_recipe(**{"d_vocab": 30, **changes})
+    merged: dict[str, Any] = {"d_vocab": 30, **changes}
+    return small_recipe(**merged)
 
 
 def windows(recipe: Recipe) -> Windows:
