@@ -44,10 +44,6 @@ def progress(what: str, output: Output) -> Generator[Report]:
         yield lambda done, total: at(what, done, total)
 
 
-def _silent(stage: str, done: int, total: int) -> None:  # noqa: ARG001
-    """No progress to show."""
-
-
 @contextmanager
 def stages(output: Output) -> Generator[Callable[[str, int, int], None]]:
     """A progress bar whose description changes from stage to stage."""
@@ -56,7 +52,7 @@ def stages(output: Output) -> Generator[Callable[[str, int, int], None]]:
 
     console = Console(stderr=True)
     if output.quiet or not console.is_terminal:
-        yield _silent
+        yield lambda stage, done, total: None  # noqa: ARG005
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:

@@ -13,9 +13,9 @@ ZOO = ("zero-layer", "one-layer", "two-layer")
 def zoo_path(name: str) -> Path:
     """The archive of one packaged model. Raises UnknownName for another name, FileProblem when it was not installed.
 
-    >>> zoo_path("layers")
+    >>> zoo_path("models")
     Traceback (most recent call last):
-    headway.errors.UnknownName: no model 'layers' in the zoo. Known: zero-layer, one-layer, two-layer
+    headway.errors.UnknownName: no model 'models' in the zoo. Known: zero-layer, one-layer, two-layer
     """
     if name not in ZOO:
         raise UnknownName(f"no model {name!r} in the zoo", next_step=did_you_mean(name, ZOO))
