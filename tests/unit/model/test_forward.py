@@ -19,7 +19,7 @@ EVERY = pytest.mark.parametrize("features", FEATURES, ids=feature_name)
 SIDES = pytest.mark.parametrize("side", ["left", "right", "both"])
 
 
-def close(a: Any, b: Any) -> None:
+def assert_close(a: Any, b: Any) -> None:
     torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b), rtol=1e-9, atol=1e-9)
 
 
@@ -28,18 +28,18 @@ def test_the_forward_pass_equals_plain_loops(features: dict[str, Any]):
     weights = random_weights(**features)
     tokens = random_tokens(weights, rows=2, n=6)
     found = run(weights, tokens, results=True)
-    close(logits(weights, tokens), found.logits)
+    assert_close(logits(weights, tokens), found.logits)
     for row in range(2):
         naive = naive_run(weights, tokens[row].tolist())
-        close(found.logits[row], naive.logits)
+        assert_close(found.logits[row], naive.logits)
         for layer in range(weights.config.n_layers):
-            close(found.scores[layer][row], naive.scores[layer])
-            close(found.patterns[layer][row], naive.patterns[layer])
+            assert_close(found.scores[layer][row], naive.scores[layer])
+            assert_close(found.patterns[layer][row], naive.patterns[layer])
             assert found.results is not None
-            close(found.results[layer][row], naive.results[layer])
+            assert_close(found.results[layer][row], naive.results[layer])
         for kind, wanted in ((found.streams, naive.streams), (found.norm_scales or [], naive.scales)):
             for a, b in zip(kind, wanted, strict=bool(kind)):
-                close(a[row], b)
+                assert_close(a[row], b)
 
 
 @EVERY
@@ -51,7 +51,7 @@ def test_results_and_bias_are_what_a_layer_adds(features: dict[str, Any]):
     assert found.results is not None and len(found.results) == weights.config.n_layers
     for layer, result in enumerate(found.results):
         b_O = 0 if weights.b_O is None else weights.b_O[layer]
-        close(found.streams[layer + 1] - found.streams[layer], result.sum(1) + b_O)
+        assert_close(found.streams[layer + 1] - found.streams[layer], result.sum(1) + b_O)
 
 
 def read_of(weights: Weights, layer: int, stream: torch.Tensor) -> torch.Tensor:
@@ -85,7 +85,7 @@ def test_scores_are_the_formula_of_the_design(features: dict[str, Any]):
             for offset in range(7):
                 qk = head.qk(offset, biases=True).dense()
                 wanted = c.attn_scale * torch.einsum("bid,de,bie->bi", x[:, offset:], qk, x[:, : 7 - offset])
-                close(scores[:, h].diagonal(-offset, dim1=-2, dim2=-1), wanted)
+                assert_close(scores[:, h].diagonal(-offset, dim1=-2, dim2=-1), wanted)
 
 
 @EVERY
@@ -97,10 +97,10 @@ def test_padded_rows_equal_the_rows_alone(features: dict[str, Any], side: str):
     found, fast = run(weights, tokens, keep=keep), logits(weights, tokens, keep=keep)
     for row in range(3):
         alone = run(weights, tokens[row][keep[row]][None])
-        close(found.logits[row][keep[row]], alone.logits[0])
-        close(fast[row][keep[row]], alone.logits[0])
+        assert_close(found.logits[row][keep[row]], alone.logits[0])
+        assert_close(fast[row][keep[row]], alone.logits[0])
         for layer, pattern in enumerate(found.patterns):
-            close(pattern[row][:, keep[row]][:, :, keep[row]], alone.patterns[layer][0])
+            assert_close(pattern[row][:, keep[row]][:, :, keep[row]], alone.patterns[layer][0])
 
 
 @SIDES
@@ -117,7 +117,7 @@ def test_rows_with_nothing_to_attend_to_are_zero(side: str):
         assert bool((pattern.transpose(1, 2)[hidden] == 0).all())
         assert bool((result.transpose(1, 2)[hidden] == 0).all())
         sums = pattern.sum(-1).transpose(1, 2)
-        close(sums[keep], torch.ones_like(sums[keep]))
+        assert_close(sums[keep], torch.ones_like(sums[keep]))
         assert bool((pattern.permute(0, 3, 1, 2)[hidden] == 0).all()), "padding is never attended to"
 
 
@@ -130,7 +130,7 @@ def test_huge_scores_never_look_ahead(positions: str):
     assert float(torch.cat([s[s.isfinite()] for s in found.scores]).min()) < -1e5
     for pattern in found.patterns:
         assert bool((pattern.triu(1) == 0).all())
-        close(pattern.sum(-1), torch.ones_like(pattern.sum(-1)))
+        assert_close(pattern.sum(-1), torch.ones_like(pattern.sum(-1)))
     changed = tokens.clone()
     changed[:, -1] = (changed[:, -1] + 1) % weights.config.d_vocab
     for forward in (lambda t: run(weights, t).logits, lambda t: logits(weights, t)):
@@ -157,7 +157,7 @@ def test_the_scale_is_a_plain_number(scale: float):
     unit = run(random_weights(attn_scale=1.0), tokens).scores[0]
     here = run(weights, tokens).scores[0]
     allowed = unit.isfinite()
-    close(here[allowed], scale * unit[allowed])
+    assert_close(here[allowed], scale * unit[allowed])
 
 
 def test_gradients_reach_every_tensor():
@@ -174,11 +174,11 @@ def test_no_layers_no_heads():
     weights = random_weights(n_layers=0, n_heads=0, n_kv_heads=0)
     tokens = random_tokens(weights)
     assert weights.b_U is not None
-    close(logits(weights, tokens), (weights.W_U @ weights.W_E).T[tokens] + weights.b_U)
+    assert_close(logits(weights, tokens), (weights.W_U @ weights.W_E).T[tokens] + weights.b_U)
     empty = random_weights(n_layers=2, n_heads=0, n_kv_heads=0, biases=("b_O",))
     assert empty.b_O is not None
-    close(logits(empty, tokens), (empty.W_U @ (empty.W_E + empty.b_O.sum(0)[:, None])).T[tokens])
-    close(run(empty, tokens).logits, logits(empty, tokens))
+    assert_close(logits(empty, tokens), (empty.W_U @ (empty.W_E + empty.b_O.sum(0)[:, None])).T[tokens])
+    assert_close(run(empty, tokens).logits, logits(empty, tokens))
 
 
 def test_float32_and_bfloat16_run_and_agree_roughly():
@@ -206,7 +206,7 @@ def test_softmax_rows():
     scores = torch.tensor([[1.0, 3.0, -math.inf], [-math.inf, -math.inf, -math.inf]], dtype=torch.float64)
     found = softmax_rows(scores)
     wanted = np.exp([1.0, 3.0]) / np.exp([1.0, 3.0]).sum()
-    close(found[0, :2], wanted)
+    assert_close(found[0, :2], wanted)
     assert found[1].tolist() == [0, 0, 0] and float(found[0, 2]) == 0
 
 

@@ -15,7 +15,7 @@ EVERY = pytest.mark.parametrize("features", FEATURES, ids=feature_name)
 NORMED = pytest.mark.parametrize("features", [f for f in FEATURES if "norm" in f], ids=feature_name)
 
 
-def close(a: Any, b: Any) -> None:
+def assert_close(a: Any, b: Any) -> None:
     torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b), rtol=1e-9, atol=1e-9)
 
 
@@ -26,10 +26,10 @@ def test_processing_changes_no_logit_score_or_pattern(features: dict[str, Any], 
     tokens = random_tokens(weights)
     keep = padding(*tokens.shape, side="left")
     before, found = run(weights, tokens, keep=keep), run(processed(weights, processing), tokens, keep=keep)
-    close(found.logits, before.logits)
+    assert_close(found.logits, before.logits)
     for a, b in zip(found.scores, before.scores, strict=True):
-        close(a, b)
-    close(logits(processed(weights, processing), tokens, keep=keep), before.logits)
+        assert_close(a, b)
+    assert_close(logits(processed(weights, processing), tokens, keep=keep), before.logits)
 
 
 @NORMED
@@ -55,12 +55,12 @@ def test_folded_matrices_by_hand(features: dict[str, Any]):
     for layer in range(weights.config.n_layers):
         gain = torch.ones(10, dtype=torch.float64) if weights.norm_gain is None else weights.norm_gain[layer]
         beta = torch.zeros(10, dtype=torch.float64) if weights.norm_bias is None else weights.norm_bias[layer]
-        close(folded.W_V[layer, 0], weights.W_V[layer, 0] @ torch.diag(gain))
+        assert_close(folded.W_V[layer, 0], weights.W_V[layer, 0] @ torch.diag(gain))
         zero = torch.zeros(weights.config.d_head, dtype=torch.float64)
         old, new = (zero if b_V is None else b_V[layer, 0] for b_V in (weights.b_V, folded.b_V))
-        close(new, weights.W_V[layer, 0] @ beta + old)
+        assert_close(new, weights.W_V[layer, 0] @ beta + old)
     gain = 1 if weights.final_gain is None else weights.final_gain
-    close(folded.W_U, weights.W_U * gain)
+    assert_close(folded.W_U, weights.W_U * gain)
 
 
 @NORMED
@@ -70,7 +70,7 @@ def test_a_tie_is_cut_by_folding_not_followed(features: dict[str, Any]):
     folded = fold_norms(weights)
     assert weights.tied and folded.tied == (weights.final_gain is None)
     tokens = random_tokens(weights)
-    close(logits(folded, tokens), logits(weights, tokens))
+    assert_close(logits(folded, tokens), logits(weights, tokens))
 
 
 def test_sinusoids_keep_the_matrices_they_were_read_by():
@@ -80,8 +80,8 @@ def test_sinusoids_keep_the_matrices_they_were_read_by():
     assert folded.W_K_pos is not None and torch.equal(folded.W_K_pos, weights.W_K)
     tokens = random_tokens(weights, rows=1, n=6)
     wanted = naive_run(folded, tokens[0].tolist())
-    close(run(folded, tokens).logits[0], wanted.logits)
-    close(wanted.logits, naive_run(weights, tokens[0].tolist()).logits)
+    assert_close(run(folded, tokens).logits[0], wanted.logits)
+    assert_close(wanted.logits, naive_run(weights, tokens[0].tolist()).logits)
 
 
 def test_steps_are_recorded_in_order():
@@ -99,8 +99,8 @@ def test_folding_twice_is_folding_once():
     once = processed(random_weights(norm="layer", positions="shortformer"), "folded")
     twice = processed(once, "folded")
     tokens = random_tokens(once)
-    close(logits(twice, tokens), logits(once, tokens))
-    close(twice.W_Q, once.W_Q)
+    assert_close(logits(twice, tokens), logits(once, tokens))
+    assert_close(twice.W_Q, once.W_Q)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_value_biases_folded_are_exact_where_rows_sum_to_one(features: dict[str,
     weights = random_weights(**features)
     folded = fold_value_biases(weights)
     tokens = random_tokens(weights)
-    close(logits(folded, tokens), logits(weights, tokens))
+    assert_close(logits(folded, tokens), logits(weights, tokens))
     assert folded.b_V is None
     if weights.b_V is None:
         assert folded is weights
@@ -143,5 +143,5 @@ def test_where_a_row_is_empty_the_folded_bias_stays_behind():
     keep = padding(2, 4, "left")
     plain = run(weights, tokens, keep=keep)
     folded = run(fold_value_biases(weights), tokens, keep=keep)
-    close(folded.logits[keep], plain.logits[keep])
+    assert_close(folded.logits[keep], plain.logits[keep])
     assert float((folded.logits[~keep] - plain.logits[~keep]).abs().max()) > 0.01

@@ -16,7 +16,7 @@ WITH_HEADS = [f for f in FEATURES if f.get("n_layers", 2) > 1]
 EVERY = pytest.mark.parametrize("features", WITH_HEADS, ids=feature_name)
 
 
-def close(a: Any, b: Any) -> None:
+def assert_close(a: Any, b: Any) -> None:
     torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b), rtol=1e-9, atol=1e-9)
 
 
@@ -45,7 +45,7 @@ def test_frozen_patterns_and_scales_are_used(features: dict[str, Any]):
         for h in range(weights.config.n_heads)
     }
     scales = None if donor.norm_scales is None else [s[0].numpy() for s in donor.norm_scales]
-    close(found.logits[0], naive_run(weights, tokens[0].tolist(), edit, scales).logits)
+    assert_close(found.logits[0], naive_run(weights, tokens[0].tolist(), edit, scales).logits)
     assert float((found.logits - run(weights, tokens).logits).abs().max()) > 1e-3
 
 
@@ -57,7 +57,7 @@ def test_either_kind_can_be_frozen_alone():
     assert donor.norm_scales is not None and scales_only.norm_scales is not None
     assert torch.equal(scales_only.norm_scales[1], donor.norm_scales[1])
     wanted = naive_run(weights, tokens[0].tolist(), scales=[s[0].numpy() for s in donor.norm_scales])
-    close(scales_only.logits[0], wanted.logits)
+    assert_close(scales_only.logits[0], wanted.logits)
     patterns_only = run(weights, tokens, freeze=donor.frozen(norms=False))
     assert torch.equal(patterns_only.patterns[0], donor.patterns[0])
     assert patterns_only.norm_scales is not None
@@ -94,11 +94,11 @@ def test_an_edit_acts_where_it_says(features: dict[str, Any], part: str, head: s
     assert float((found.logits - plain.logits).abs().max()) > 1e-6
     for row in range(2):
         wanted = naive_run(weights, tokens[row].tolist(), {site: new[row].numpy()})
-        close(found.logits[row], wanted.logits)
+        assert_close(found.logits[row], wanted.logits)
         assert found.results is not None
         for layer in range(weights.config.n_layers):
-            close(found.patterns[layer][row], wanted.patterns[layer])
-            close(found.results[layer][row], wanted.results[layer])
+            assert_close(found.patterns[layer][row], wanted.patterns[layer])
+            assert_close(found.results[layer][row], wanted.results[layer])
 
 
 def test_editing_what_the_final_norm_reads():
@@ -106,7 +106,7 @@ def test_editing_what_the_final_norm_reads():
     tokens = random_tokens(weights, rows=1, n=5)
     new = torch.randn(1, 5, 10, dtype=torch.float64)
     found = run(weights, tokens, edit={"logits": new})
-    close(found.logits[0], naive_run(weights, tokens[0].tolist(), {"logits": new[0].numpy()}).logits)
+    assert_close(found.logits[0], naive_run(weights, tokens[0].tolist(), {"logits": new[0].numpy()}).logits)
 
 
 def test_several_edits_at_once_and_functions():
@@ -121,10 +121,10 @@ def test_several_edits_at_once_and_functions():
 
     found = run(weights, tokens, edit={"L0H0.result": zero, "L0H2.V": new, "L1H3.pattern": lambda a: a * 0.5})
     base = naive_run(weights, tokens[0].tolist(), {"L0H2.V": new[0].numpy()})
-    close(seen[0][0], base.results[0][0])
+    assert_close(seen[0][0], base.results[0][0])
     zeros = {"L0H0.result": np.zeros((5, 10)), "L0H2.V": new[0].numpy()}
     half = naive_run(weights, tokens[0].tolist(), zeros).patterns[1][3] * 0.5
-    close(found.logits[0], naive_run(weights, tokens[0].tolist(), {**zeros, "L1H3.pattern": half}).logits)
+    assert_close(found.logits[0], naive_run(weights, tokens[0].tolist(), {**zeros, "L1H3.pattern": half}).logits)
 
 
 def test_an_edit_leaves_the_other_heads_and_the_given_recording_alone():
