@@ -26,8 +26,8 @@ def load(ref: str | Path) -> Weights:
     """The model behind a reference, exactly as it was stored: nothing is folded, centred or downloaded.
 
     ref: `zoo:two-layer`, the path of an archive, a training RUN (its finished model, else its newest snapshot) or
-    `RUN@STEP`. Raises FileProblem for what is missing, damaged or foreign, UnknownName for a name that does not exist,
-    NotBuilt for formats this version knows and cannot read yet.
+    `RUN@STEP`, whose weights take along the texts of the run. Raises FileProblem for what is missing, damaged or
+    foreign, UnknownName for a name that does not exist, NotBuilt for formats known but not read by this version.
 
     >>> load("zoo:three-layer")
     Traceback (most recent call last):
@@ -36,7 +36,13 @@ def load(ref: str | Path) -> Weights:
     path = locate(ref)
     from headway.model.archive import load as load_archive
 
-    return load_archive(path)
+    weights = load_archive(path)
+    run = path.parent.parent
+    if weights.carried is None and path.parent.name == "snapshots" and RunPaths(run).exists:
+        from headway.sources.trained.run_folder import RunFolder
+
+        weights = weights.replace(carried=RunFolder(run).carried(weights.config.bos or 0))
+    return weights
 
 
 def inspect(ref: str | Path) -> Table:

@@ -14,8 +14,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from headway.errors import FileProblem, UsageError, WriteProblem
+from headway.model.carried import Carried
 from headway.sources.trained.corpus import SPLITS
+from headway.sources.trained.data import bigram_counts
 from headway.sources.trained.loop import State
+from headway.sources.trained.recipes import Recipe
 from headway.sources.trained.run_paths import RunPaths
 from headway.tables.atomic import write_atomic, write_bytes_atomic
 
@@ -57,6 +60,14 @@ class RunFolder(RunPaths):
     def ids(self) -> dict[str, np.ndarray]:
         """Token ids of the splits."""
         return {n: t.numpy().astype(np.int64) for n, t in _read(self.path / "data.safetensors")[0].items()}
+
+    def carried(self, bos: int, **card: Any) -> Carried:
+        """What weights of this run take along: bigram counts, validation and held-out ids, recipe and corpus as card."""
+        about, ids = self.about(), self.ids()
+        recipe = Recipe.from_dict(about["recipe"])
+        bigrams = bigram_counts(ids["training"], bos, recipe.d_vocab, recipe.n_ctx)
+        whole = {"recipe": about["recipe"], "corpus": about["corpus"], **card}
+        return Carried(bigrams, ids["validation"], ids["heldout"], whole)
 
     def save_state(self, state: State) -> None:
         """Replace the checkpoint; the earlier one stays intact until the new one is complete."""

@@ -13,15 +13,14 @@ from torch.nn.functional import cross_entropy
 
 from headway.errors import Interrupted, TextProblem
 from headway.model.archive import save
-from headway.model.carried import Carried
 from headway.model.forward import logits
 from headway.model.weights import Weights
 from headway.provenance import Provenance
 from headway.sources.trained.bpe import train_bpe
 from headway.sources.trained.corpus import SPLITS, Corpus, standard_library
-from headway.sources.trained.data import Windows, bigram_counts, encode_files
+from headway.sources.trained.data import Windows, encode_files
 from headway.sources.trained.loop import Progress, Training, initial_state, optimise
-from headway.sources.trained.recipes import Recipe
+from headway.sources.trained.recipes import RECIPES, Recipe
 from headway.sources.trained.run_folder import RunFolder
 from headway.tokens.tokenizer import Tokenizer
 
@@ -142,18 +141,24 @@ def _finish(folder: RunFolder, weights: Weights, about: Mapping[str, Any], ids: 
     tokenizer = Tokenizer.from_json(about["tokenizer"])
     described = _describe(weights, recipe, tokenizer, recipe.steps)
     card = {
-        "recipe": about["recipe"],
-        "corpus": about["corpus"],
         "tokens_seen": recipe.steps * recipe.batch * recipe.n_ctx,
         "losses": {part: round(held_out_loss(described, ids[part], windows=512), 4) for part in SPLITS},
         "torch": str(torch.__version__).split("+")[0],
-        "rebuild": f"headway train {recipe.name} -o RUN",
+        "rebuild": _command(recipe, about["corpus"]["description"]),
     }
-    bigrams = bigram_counts(ids["training"], _bos(tokenizer), recipe.d_vocab, recipe.n_ctx)
-    carried = Carried(bigrams, ids["validation"], ids["heldout"], card)
+    carried = folder.carried(_bos(tokenizer), **card)
     finished = described.replace(carried=carried)
     save(finished, folder.model_path)
     return finished
+
+
+def _command(recipe: Recipe, corpus: str) -> str:
+    """The command line that trains this model again."""
+    usual = RECIPES.get(recipe.name, recipe)
+    options = "" if "standard library" in corpus else " --text TEXT"
+    options += f" --tokens {recipe.tokens}" if recipe.tokens != usual.tokens else ""
+    options += f" --seed {recipe.seed}" if recipe.seed != usual.seed else ""
+    return f"headway train {recipe.name}{options} -o RUN"
 
 
 def _describe(weights: Weights, recipe: Recipe, tokenizer: Tokenizer, step: int) -> Weights:
