@@ -7,10 +7,12 @@ Bound of the step: 6 * parameters * tokens + attention flops; the plain model is
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 
 import numpy as np
 import torch
+from peer import native
 from timing import interleaved, show
 from torch import nn
 from torch.nn import functional as F
@@ -75,32 +77,16 @@ def plain_step(windows: Windows):
 
 
 def lens_step(windows: Windows):
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
-
-    c = CONFIG
-    model = HookedTransformer(
-        HookedTransformerConfig(
-            n_layers=c.n_layers,
-            d_model=c.d_model,
-            n_ctx=c.n_ctx,
-            d_head=c.d_head,
-            n_heads=c.n_heads,
-            d_vocab=c.d_vocab,
-            attn_only=True,
-            normalization_type=None,
-            positional_embedding_type="shortformer",
-            device="cpu",
-            seed=0,
-        )
-    )
-    optimiser = torch.optim.AdamW(model.parameters(), lr=RECIPE.rate, betas=RECIPE.betas)
+    # The native model has no sinusoids at W_Q and W_K: learned positions and biases, otherwise the same shape. The step
+    # is the body of transformer-lens' own `train` loop.
+    model = native(dataclasses.replace(CONFIG, positions="learned"))
+    optimiser = torch.optim.AdamW(model.parameters(), lr=RECIPE.rate, weight_decay=RECIPE.weight_decay)
     at = 0
 
     def step() -> None:
         nonlocal at
-        inputs, targets = windows.batch(at, RECIPE.batch)
-        # loss as transformer-lens' own `train` computes it: next tokens of the row itself.
-        loss = model(torch.cat((inputs, targets[:, -1:]), 1)[:, : c.n_ctx], return_type="loss")
+        inputs, _ = windows.batch(at, RECIPE.batch)
+        loss = model(inputs, return_type="loss")
         loss.backward()
         optimiser.step()
         optimiser.zero_grad()

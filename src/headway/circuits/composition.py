@@ -4,29 +4,24 @@
 
 Frobenius norms, so the order of the factors matters: a cyclic permutation keeps eigenvalues, not this
 (Elhage et al. 2021, "Composition", with its erratum). Biases are in none of the matrices.
-
-Fast route for all pairs at once: a reader is a product X Y with X [d_model, d_head] outermost, a writer Y' X'. With
-X = Q_X T_X (QR) the orthonormal Q_X changes no norm, so T_X Y is absorbed into one [d_head, d_model] matrix a head,
-Y' T_X'^T into one [d_model, d_head], and a score is the norm of one d_head x d_head product. QR, not Cholesky of the
-Gram matrix: heads that are zero exist, and small scores keep their digits.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headway.algebra.null import anisotropy, composition_null
+from headway.algebra.null import composition_null
+from headway.circuits.absorbed import Side, pair_scores, readers, writers
 from headway.errors import BadInput, CannotCompose, UsageError
 from headway.ids import HeadId
 from headway.model.config import ModelConfig
 from headway.model.head import Head
-from headway.model.positions import rotation
 from headway.model.process import processed
 from headway.model.weights import Weights
 from headway.tables.table import Column, Table
@@ -91,8 +86,15 @@ def composition_scores(
     found = _pairs(seen.config)
     centred = "reads centred" in seen.provenance.steps
     d = seen.config.d_model - centred
-    frames = [_frame(seen, v, found, offset, centred) for v in vias] if len(found[0]) else []
-    frame = pl.concat(frames) if frames else pl.DataFrame(schema=_SCHEMA)
+    frame = pl.DataFrame(schema=_SCHEMA)
+    if len(found[0]):
+        writes = writers(seen, centred)
+        reads = [readers(seen, v, offset, d) for v in vias]
+        every = pair_scores(reads, writes, _layers(seen.config))
+        ids = np.array([str(head) for head in seen.head_ids()])
+        frame = pl.concat(
+            _frame(v, side, writes, scores, (ids, found, d)) for v, side, scores in zip(vias, reads, every, strict=True)
+        )
     if chosen is not None:
         frame = frame.filter(pl.col("reader") == str(chosen))
     options = {"via": "".join(vias), "offset": offset} | ({} if chosen is None else {"reader": str(chosen)})
@@ -103,7 +105,7 @@ def composition_scores(
         "positions": seen.config.positions,
         "notes": list(_NOTES),
     }
-    if not frames:
+    if not len(found[0]):
         meta["empty"] = f"no head has an earlier head: {seen.config.n_layers} layers of {seen.config.n_heads} heads"
     return Table(frame, COLUMNS, origin, meta).sort("score", descending=True)
 
@@ -135,28 +137,15 @@ def composition_score(reader: Head, writer: Head, via: str, *, offset: int = 0) 
     return float((reads @ writer.ov).norm()) / (norms[0] * norms[1])
 
 
-@dataclass(frozen=True)
-class _Side:
-    """One side of every score: circuits with their outer orthonormal part left out, of norm 1 (or 0 where dead).
-
-    f: anisotropy of the Gram matrix on the side that meets the other. share: part of the squared norm that a rotation
-    of the null moves, 1 unless the reads are centred.
-    """
-
-    matrices: Float[Tensor, "layer head m n"]
-    dead: Bool[np.ndarray, " flat"]
-    f: Float[Tensor, " flat"]
-    share: Float[Tensor, " flat"]
-
-
 def _frame(
-    weights: Weights, via: str, pairs: tuple[np.ndarray, np.ndarray], offset: int, centred: bool
+    via: str,
+    reads: Side,
+    writes: Side,
+    scores: Float[Tensor, "head head"],
+    rest: tuple[np.ndarray, tuple[np.ndarray, np.ndarray], int],
 ) -> pl.DataFrame:
-    """All rows of one via, unsorted."""
-    r, w = pairs
-    d = weights.config.d_model - centred
-    reads, writes = _reads(weights, via, offset, d), _writes(weights, centred)
-    scores = _all_scores(reads.matrices, writes.matrices)
+    """All rows of one via, unsorted; `rest` is names of heads, pairs of heads, and the null's dimension."""
+    names, (r, w), d = rest
     flat_r, flat_w = torch.from_numpy(r), torch.from_numpy(w)
     score, reverse = scores[flat_r, flat_w], scores[flat_w, flat_r]
     if d > 1:
@@ -172,7 +161,6 @@ def _frame(
         "z": _values(z, dead),
         "reverse_score": _values(reverse, reads.dead[w] | writes.dead[r]),
     }
-    names = np.array([str(i) for i in weights.head_ids()])
     frame = pl.DataFrame(
         {"reader": names[r], "writer": names[w]}
         | {name: pl.Series(values, nan_to_null=True) for name, values in columns.items()}
@@ -182,86 +170,14 @@ def _frame(
     return frame.with_columns(via=pl.lit(via), percentile=rank).select(*COLUMNS).cast(_SCHEMA)
 
 
-def _reads(weights: Weights, via: str, offset: int, d: int) -> _Side:
-    """Readers: W_QK^T (Q), W_QK (K) or W_OV (V), rows made d_head by QR of the outer factor."""
-    group, turn = weights.config.group, rotation(-offset, weights.config)
-    outer, inner = {"Q": ("W_K", "W_Q"), "K": ("W_Q", "W_K"), "V": ("W_O", "W_V")}[via]
-    left, right = _unit_scale(getattr(weights, outer)), _unit_scale(getattr(weights, inner))
-    left = _triangle(left if outer == "W_O" else left.mT)
-    if via != "V":
-        left = left @ (turn.T if via == "Q" else turn).to(left)
-    left, right = (_per_head(t, name, group) for t, name in ((left, outer), (right, inner)))
-    product, dead = _normalised(left @ right, left, right)
-    square = (product @ product.mT).square().sum((-2, -1)).flatten()
-    trace = product.square().sum((-2, -1)).flatten()
-    return _Side(product, dead, _anisotropy(trace, square, d), torch.ones(len(trace), dtype=torch.float64))
+def _layers(config: ModelConfig) -> Int[Tensor, " head"]:
+    return torch.arange(config.n_layers).repeat_interleave(config.n_heads)
 
 
-def _writes(weights: Weights, centred: bool) -> _Side:
-    """Writers: W_OV, columns made d_head by QR of W_V; f and share of the part that a centred read can see."""
-    left = _unit_scale(weights.W_O)
-    right = _per_head(_triangle(_unit_scale(weights.W_V).mT).mT, "W_V", weights.config.group)
-    product, dead = _normalised(left @ right, left, right)
-    moved = product - product.mean(-2, keepdim=True) if centred else product
-    trace = moved.square().sum((-2, -1)).flatten()
-    square = (moved.mT @ moved).square().sum((-2, -1)).flatten()
-    # Heads side by side, [d_model, head, d_head] a layer: then all pairs of two layers are one matrix product.
-    together = product.transpose(1, 2).contiguous()
-    d = weights.config.d_model - centred
-    share = trace.masked_fill(trace <= torch.finfo(trace.dtype).eps, 0).cpu().double()
-    return _Side(together, dead, _anisotropy(trace, square, d), share)
-
-
-def _all_scores(
-    reads: Float[Tensor, "layer head k d_model"], writes: Float[Tensor, "layer d_model head n"]
-) -> Float[Tensor, "flat flat"]:
-    """scores[reader, writer] for all heads of different layers, float64; only one pair of layers is held at a time."""
-    layers, heads = reads.shape[:2]
-    scores = torch.zeros(layers, heads, layers, heads, dtype=torch.float64)
-    for r in range(layers):
-        rows = reads[r].flatten(0, 1)
-        for w in range(layers):
-            if r != w:
-                block = (rows @ writes[w].flatten(1)).view(heads, -1, heads, writes.shape[-1])
-                scores[r, :, w] = block.square_().sum((1, 3)).sqrt_()
-    return scores.view(layers * heads, layers * heads)
-
-
-def _normalised(product: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Bool[np.ndarray, " flat"]]:
-    """Each product of left and right over its norm, and which are zero: within the rounding that multiplying makes."""
-    size, of_left, of_right = (torch.linalg.matrix_norm(t) for t in (product, left, right))
-    dead = size <= 4 * torch.finfo(size.dtype).eps * of_left * of_right
-    unit = product / size.masked_fill(dead, 1)[..., None, None]
-    return unit.masked_fill_(dead[..., None, None], 0), dead.flatten().cpu().numpy()
-
-
-def _anisotropy(trace: Tensor, trace_of_square: Tensor, d: int) -> Float[Tensor, " flat"]:
-    if d < 2:
-        return torch.zeros(trace.shape, dtype=torch.float64)
-    return anisotropy(trace, trace_of_square, d).cpu().double()
-
-
-def _unit_scale(matrices: Tensor) -> Tensor:
-    """Largest entry 1 in every head, so that no norm over- or underflows; scores do not see scale. At least float32."""
-    m = matrices.detach()
-    m = m.to(torch.promote_types(m.dtype, torch.float32))
-    largest = m.abs().amax((-2, -1), keepdim=True)
-    return m / largest.masked_fill(largest == 0, 1)
-
-
-def _triangle(outer: Float[Tensor, "layer head d_model d_head"]) -> Float[Tensor, "layer head k d_head"]:
-    return torch.linalg.qr(outer, mode="r").R
-
-
-def _per_head(matrices: Tensor, name: str, group: int) -> Tensor:
-    """Key and value matrices repeated for the query heads that share them."""
-    return matrices.repeat_interleave(group, dim=1) if group > 1 and name in {"W_K", "W_V"} else matrices
-
-
-def _pairs(config: ModelConfig) -> tuple[np.ndarray, np.ndarray]:
+def _pairs(config: ModelConfig) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
     """Flat indices (reader, writer) of every pair that layer order allows, by reader."""
-    layer = np.arange(config.n_layers * config.n_heads) // max(config.n_heads, 1)
-    r, w = np.nonzero(layer[:, None] > layer[None, :])
+    layer = _layers(config).numpy()
+    r, w = np.nonzero(layer[:, None] > layer)
     return r, w
 
 

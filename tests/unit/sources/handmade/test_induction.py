@@ -121,6 +121,7 @@ def test_copying_by_hand():
     assert math.isclose(rows["L1H0"]["copying_centred"], 1, abs_tol=1e-6)
     silent = weights.W_U @ weights.head("L0H0").ov.dense() @ weights.W_E
     assert float(silent.abs().max()) < 1e-12, "the first head copies nothing to the logits"
+    assert rows["L0H0"]["copying"] is None and "no token" in rows["L0H0"]["flag"], "0 / 0 is absent, not rounding"
 
 
 def test_loss_by_path_order():
