@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headway.version import VERSION
+
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
@@ -26,7 +28,7 @@ class Provenance:
     steps: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
-    version: str = ""
+    version: str = VERSION
 
     @property
     def processing(self) -> str:
@@ -39,7 +41,9 @@ class Provenance:
 
     def with_options(self, seed: int | None = None, **options: Any) -> Provenance:
         """The same provenance with options added, and the seed when given."""
-        return replace(self, options={**self.options, **options}, seed=self.seed if seed is None else seed)
+        return replace(
+            self, options={**self.options, **options}, seed=self.seed if seed is None else seed, version=VERSION
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict; `processing` is spelled out for readers."""

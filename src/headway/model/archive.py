@@ -16,7 +16,7 @@ from torch import Tensor
 from headway.errors import FileProblem
 from headway.model.carried import Carried
 from headway.model.header import FORMAT, Header, read_header
-from headway.model.weights import AXES, Weights
+from headway.model.weights import AXES, Weights, as_read
 from headway.provenance import content_hash
 from headway.tables.atomic import write_atomic
 from headway.tokens.tokenizer import Tokenizer
@@ -85,7 +85,9 @@ def _assemble(header: Header, tensors: dict[str, Tensor], carried: Carried | Non
         raise FileProblem("tensors missing from the archive", where=str(path), got="no " + ", ".join(missing))
     tokenizer = Tokenizer.from_json(header.tokenizer, where=str(path)) if header.tokenizer else None
     provenance = dataclasses.replace(header.provenance, source=header.provenance.source or Path(path).name)
-    return Weights(config=header.config, provenance=provenance, tokenizer=tokenizer, carried=carried, **tensors)
+    return Weights(
+        config=header.config, provenance=provenance, tokenizer=tokenizer, carried=carried, **as_read(tensors)
+    )
 
 
 def _carried_tensors(carried: Carried) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headway.errors import ShapeProblem, UnknownName, UsageError, did_you_mean
 from headway.model.config import ModelConfig
-from headway.model.weights import AXES, REQUIRED, Weights
+from headway.model.weights import AXES, REQUIRED, Weights, as_read
 from headway.tokens.tokenizer import Tokenizer
 
 CONVENTIONS = ("paper", "transformer-lens")
@@ -64,7 +64,7 @@ def from_tensors(
     sizes = _sizes(named, config)
     defaults: dict[str, Any] = {"positions": "learned" if "W_pos" in named else "none"}
     fields: dict[str, Any] = {**defaults, **sizes, **config}
-    return Weights(config=ModelConfig.from_dict(fields), tokenizer=tokenizer, **named).check_finite()
+    return Weights(config=ModelConfig.from_dict(fields), tokenizer=tokenizer, **as_read(named)).check_finite()
 
 
 def _gather(tensors: Mapping[str, Tensor]) -> dict[str, Any]:

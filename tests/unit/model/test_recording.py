@@ -27,7 +27,8 @@ def test_a_run_frozen_to_its_own_recording_is_the_same(features: dict[str, Any])
     keep = padding(*tokens.shape, side="both")
     first = run(weights, tokens, keep=keep)
     again = run(weights, tokens, keep=keep, freeze=first)
-    assert torch.equal(first.logits, again.logits)
+    # Not to the bit: the live LayerNorm is one fused kernel, the frozen one is written out.
+    torch.testing.assert_close(first.logits, again.logits, rtol=1e-12, atol=1e-12)
     for a, b in zip(first.patterns, again.patterns, strict=True):
         assert torch.equal(a, b)
 
