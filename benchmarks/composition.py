@@ -127,10 +127,11 @@ def main() -> int:
         raise SystemExit(f"the two disagree by {difference}")
     print(f"{torch.get_num_threads()} threads; largest difference of scores: {difference:.1e}")
     rows = torch.ones(LAYERS, HEADS * D_HEAD, D_MODEL)
+    columns = rows.mT.contiguous()
     heads = torch.ones(LAYERS * HEADS, D_HEAD, D_MODEL)
     turns = {
         "headway, all three": lambda: composition_scores(ours),
-        "bare products": lambda: bare_products(rows, rows.mT.contiguous()),
+        "bare products": lambda: bare_products(rows, columns),
         "tile products": lambda: tile_products(heads),
         "transformer-lens, all three": lambda: lens_scores(model),
     }

@@ -160,6 +160,7 @@ def prefix_matching_scores(
     ['L0H0', 'L1H0']
     """
     tokens = repeated_tokens(weights.config, length=length, copies=copies, rows=rows, seed=seed, pool=pool)
+    tokens = tokens.to(weights.device)
     parts = [prefix_matching(run(weights, tokens[part]), length) for part in batches(rows, _ROWS_AT_ONCE)]
     scores = Averages.of(torch.cat(parts, -1), torch.ones(rows))
     table = [
@@ -204,7 +205,7 @@ def induction_gain(
 
 def _second_half(weights: Weights, tokens: Tensor, length: int) -> Float[Tensor, " row"]:
     """Mean loss over tokens 2 .. length of the second half, a row at a time."""
-    means = []
+    means, tokens = [], tokens.to(weights.device)
     for part in batches(len(tokens), _ROWS_AT_ONCE):
         predicted = logits(weights, tokens[part, :-1])[:, 1 - length :]
         means.append(token_losses(predicted, tokens[part, 1 - length :]).mean(-1))

@@ -58,6 +58,7 @@ def record_windows(
 ) -> Iterator[Recording]:
     """A recording of each batch of windows' inputs (all tokens but the last of each row), one at a time."""
     check_windows(windows, weights.config)
+    windows = windows.to(weights.device)
     for part in batches(len(windows), rows, progress):
         yield run(weights, windows[part, :-1])
 
@@ -71,6 +72,7 @@ def window_losses(
     windows: [window, pos] ids, BOS included. rows: windows at a time. progress: called with (done, total).
     """
     check_windows(windows, weights.config)
+    windows = windows.to(weights.device)
     parts = batches(len(windows), rows, progress)
     return torch.cat([token_losses(logits(weights, windows[part, :-1]), windows[part, 1:]) for part in parts])
 

@@ -49,6 +49,7 @@ def term_importance(
     ([(0, 1), (1, 2), (2, 1)], True)
     """
     parts: list[Tensor] = []
+    windows = windows.to(weights.device)
     remainder, done = 0.0, 0
     for recording in record_windows(weights, windows, rows=rows, progress=progress):
         targets = windows[done : done + len(recording.tokens), 1:]

@@ -111,7 +111,7 @@ def _pattern(weights: Weights, tables: Mapping[str, Table], seed: int) -> Figure
     if not circuits or not length:
         return None
     tokens = repeated_tokens(weights.config, length=length, copies=2, rows=1, seed=seed, pool=pool)
-    pattern = run(weights, tokens).pattern(circuits[0]["reader"])[0].float().cpu().numpy()
+    pattern = run(weights, tokens.to(weights.device)).pattern(circuits[0]["reader"])[0].float().cpu().numpy()
     ids = tokens[0].tolist()
     labels = weights.tokenizer.labels(ids) if weights.tokenizer else [str(i) for i in ids]
     return HeatMap(

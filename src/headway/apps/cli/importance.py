@@ -38,7 +38,7 @@ def importance(
     if windows < 1:
         raise UsageError("--windows", expected="at least 1", got=windows)
     weights = compute.open(model)
-    rows = text_windows(study_text(weights, text).ids, weights.config, limit=windows).to(weights.device)
+    rows = text_windows(study_text(weights, text).ids, weights.config, limit=windows)
     with progress("counting paths by order", output) as report:
         table = term_importance(weights, rows, progress=report)
     show(table, "importance", output)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +13,8 @@ from cyclopts import Parameter
 from headway.errors import UsageError
 
 if TYPE_CHECKING:
+    import torch
+
     from headway.model.weights import Weights
 
 DTYPES = ("float32", "float64", "bfloat16")
@@ -57,9 +61,27 @@ class Compute:
 
     def open(self, ref: str) -> Weights:
         """The model behind a reference, in the wanted precision and place."""
+        from headway.sources.open import load
+
+        device, dtype = self._checked()
+        return load(ref).to(dtype=dtype, device=device)
+
+    @contextmanager
+    def as_default(self) -> Generator[None]:
+        """New tensors in the wanted precision and place: what training follows."""
         import torch
 
-        from headway.sources.open import load
+        device, dtype = self._checked()
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype or before)
+        try:
+            with device:
+                yield
+        finally:
+            torch.set_default_dtype(before)
+
+    def _checked(self) -> tuple[torch.device, torch.dtype | None]:
+        import torch
 
         if self.dtype is not None and self.dtype not in DTYPES:
             raise UsageError("unknown dtype", expected=" or ".join(DTYPES), got=self.dtype)
@@ -69,5 +91,4 @@ class Compute:
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0][:160]
             raise UsageError("this device cannot be used", where=self.device, got=reason) from error
-        dtype = getattr(torch, self.dtype) if self.dtype else None
-        return load(ref).to(dtype=dtype, device=device)
+        return device, getattr(torch, self.dtype) if self.dtype else None

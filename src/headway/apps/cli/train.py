@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from headway.apps.cli.options import Output
+from headway.apps.cli.options import Compute, Output
 from headway.apps.cli.output import remark
 from headway.errors import UsageError
 
@@ -22,8 +22,8 @@ def train(
     *,
     text: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
     tokens: int | None = None,
-    seed: int = 0,
     resume: Annotated[bool, Parameter(negative="")] = False,
+    compute: Compute = Compute(),
     output: Output = Output(),
 ) -> None:
     """Train a small model from text: zero-layer, one-layer or two-layer. Ctrl-C saves; --resume goes on bit for bit.
@@ -36,8 +36,6 @@ def train(
         Files or folders to train on; the running Python's standard library source when left out.
     tokens
         How many training tokens to see, instead of the recipe's number.
-    seed
-        Seed of initial weights and data order.
     resume
         Go on with the run in -o.
     """
@@ -45,7 +43,7 @@ def train(
     from headway.sources.trained.recipes import recipe as named
     from headway.sources.trained.training import train as run
 
-    changes = {"seed": seed} | ({} if tokens is None else {"tokens": tokens})
+    changes = {"seed": compute.seed} | ({} if tokens is None else {"tokens": tokens})
     if tokens is not None and tokens < 1:
         raise UsageError("--tokens", expected="at least 1", got=tokens)
     out = output.o or Path("runs") / recipe
@@ -53,7 +51,8 @@ def train(
     corpus = None if text is None else read_corpus(text)
     bar = _Bar(output)
     try:
-        weights = run(chosen, out, corpus=corpus, resume=resume, on_progress=bar)
+        with compute.as_default():
+            weights = run(chosen, out, corpus=corpus, resume=resume, on_progress=bar)
     finally:
         bar.close()
     card = weights.carried.card if weights.carried else {}

@@ -51,7 +51,7 @@ def initial_state(recipe: Recipe, config: ModelConfig) -> State:
     c, random = config, torch.Generator().manual_seed(recipe.seed)
 
     def normal(sd: float, *shape: int) -> Tensor:
-        return sd * torch.randn(*shape, generator=random)
+        return sd * torch.randn(*shape, generator=random, device="cpu", dtype=torch.float32)
 
     # W_E and W_O lie in memory as the forward pass reads them: rows of W_E^T, [d_model, head * d_head].
     tensors = {"W_E": normal(recipe.embed_sd, c.d_vocab, c.d_model).T}
@@ -67,13 +67,16 @@ def initial_state(recipe: Recipe, config: ModelConfig) -> State:
 
 
 class Training:
-    """A run in memory: leaf tensors, AdamW, and the step function."""
+    """A run in memory: leaf tensors, AdamW, and the step function; on torch's default device, in its default dtype."""
 
     def __init__(self, recipe: Recipe, config: ModelConfig, state: State) -> None:
         self.recipe, self.step = recipe, state.step
-        leaves: dict[str, Any] = {
-            n: t.clone(memory_format=torch.preserve_format).requires_grad_() for n, t in state.tensors.items()
-        }
+
+        def placed(tensor: Tensor) -> Tensor:
+            there = tensor.to(device=torch.get_default_device(), dtype=torch.get_default_dtype())
+            return there.clone(memory_format=torch.preserve_format)
+
+        leaves: dict[str, Any] = {n: placed(t).requires_grad_() for n, t in state.tensors.items()}
         self.weights = Weights(config=config, **leaves)
         self._leaves = {n: t for n, t in leaves.items() if t.numel()}
         self._optimiser = torch.optim.AdamW(
@@ -85,15 +88,16 @@ class Training:
         )
         for name, leaf in self._leaves.items():
             self._optimiser.state[leaf] = {
-                "step": torch.tensor(float(state.step)),
-                "exp_avg": state.first_moments[name].clone(memory_format=torch.preserve_format),
-                "exp_avg_sq": state.second_moments[name].clone(memory_format=torch.preserve_format),
+                "step": torch.tensor(float(state.step), dtype=torch.float32),
+                "exp_avg": placed(state.first_moments[name]),
+                "exp_avg_sq": placed(state.second_moments[name]),
             }
 
     def advance(self, inputs: Tensor, targets: Tensor) -> Float[Tensor, ""]:
         """One optimiser step; returns the loss before it, nats a token."""
         for group in self._optimiser.param_groups:
             group["lr"] = self.recipe.rate_at(self.step)
+        inputs, targets = inputs.to(self.weights.device), targets.to(self.weights.device)
         loss = cross_entropy(logits(self.weights, inputs).flatten(0, 1), targets.flatten())
         self._optimiser.zero_grad(set_to_none=True)
         loss.backward()

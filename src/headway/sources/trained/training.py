@@ -101,7 +101,11 @@ def held_out_loss(weights: Weights, ids: np.ndarray, windows: int | None = None)
             lead = torch.tensor([bos] * len(targets), dtype=torch.int64).reshape(len(targets), -1)
             rows = torch.cat((lead, targets), dim=1)[:, :-1]
             wanted = targets if bos else targets[:, 1:]
-            total += float(cross_entropy(logits(weights, rows).flatten(0, 1), wanted.flatten())) * len(targets)
+            total += float(
+                cross_entropy(
+                    logits(weights, rows.to(weights.device)).flatten(0, 1), wanted.flatten().to(weights.device)
+                )
+            ) * len(targets)
     return total / len(starts)
 
 
