@@ -16,53 +16,25 @@ import subprocess
 import sys
 
 import torch
+from peer import as_weights, native
 from timing import interleaved, peak_megabytes, show
 
 from headway.circuits import composition_scores
-from headway.model.weights import Weights
+from headway.model.config import ModelConfig
+from headway.model.weights import AXES, REQUIRED, Weights
 
-LAYERS, HEADS, D_MODEL, D_HEAD, D_VOCAB = 12, 12, 768, 64, 1000
+LAYERS, HEADS, D_MODEL, D_HEAD = 12, 12, 768, 64
+CONFIG = ModelConfig(
+    n_layers=LAYERS, n_heads=HEADS, d_model=D_MODEL, d_head=D_HEAD, d_vocab=1000, n_ctx=128, positions="learned"
+)
 VIAS = ("Q", "K", "V")
 MOST_MEGABYTES = 1000
 
 
-def weights() -> Weights:
-    """Seeded random weights in our convention."""
-    random = torch.Generator().manual_seed(0)
-
-    def matrix(*shape: int) -> torch.Tensor:
-        return 0.02 * torch.randn(*shape, generator=random)
-
-    read = {name: matrix(LAYERS, HEADS, D_HEAD, D_MODEL) for name in ("W_Q", "W_K", "W_V")}
-    W_O, W_E, W_U = matrix(LAYERS, HEADS, D_MODEL, D_HEAD), matrix(D_MODEL, D_VOCAB), matrix(D_VOCAB, D_MODEL)
-    return Weights.from_tensors({**read, "W_O": W_O, "W_E": W_E, "W_U": W_U}, n_ctx=128)
-
-
-def lens_model(ours: Weights):
-    """The peer's native model with the same heads."""
-    from transformer_lens.config import TransformerBridgeConfig
-    from transformer_lens.model_bridge import TransformerBridge
-
-    config = TransformerBridgeConfig(
-        n_layers=LAYERS,
-        n_heads=HEADS,
-        d_model=D_MODEL,
-        d_head=D_HEAD,
-        d_vocab=D_VOCAB,
-        n_ctx=128,
-        attn_only=True,
-        normalization_type=None,
-        device="cpu",
-        seed=0,
-    )
-    model = TransformerBridge.boot_native(config)
-    with torch.no_grad():
-        for layer, block in enumerate(model.blocks):
-            attention = block.attn.original_component
-            for name, projection in (("W_Q", "q"), ("W_K", "k"), ("W_V", "v")):
-                getattr(attention, projection).weight.copy_(getattr(ours, name)[layer].flatten(0, 1))
-            attention.o.weight.copy_(ours.W_O[layer].transpose(0, 1).flatten(1))
-    return model
+def random_weights() -> Weights:
+    """The same shapes as the peer's model, made without it."""
+    tensors = {n: 0.02 * torch.randn([getattr(CONFIG, axis) for axis in AXES[n]]) for n in (*REQUIRED, "W_pos")}
+    return Weights(config=CONFIG, **tensors)
 
 
 def lens_scores(model: object) -> dict[str, torch.Tensor]:
@@ -112,16 +84,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peak", choices=["headway", "transformer-lens"], help=argparse.SUPPRESS)
     options = parser.parse_args()
-    ours = weights()
     if options.peak:
         if options.peak == "headway":
-            composition_scores(ours)
+            composition_scores(random_weights())
         else:
-            lens_scores(lens_model(ours))
+            lens_scores(native(CONFIG))
         print(peak_megabytes())
         return 0
     peaks = {who: peak_of(who) for who in ("headway", "transformer-lens")}
-    model = lens_model(ours)
+    model = native(CONFIG)
+    ours = as_weights(model, CONFIG)
     difference = check_agreement(ours, model)
     if difference > 1e-5:
         raise SystemExit(f"the two disagree by {difference}")

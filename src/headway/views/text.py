@@ -68,4 +68,4 @@ def _footer(table: Table, shown: int) -> str:
     left_out = int(table.meta.get("rows_left_out", 0)) + len(table) - shown
     total = shown + left_out
     more = f", {left_out} of them not shown" if left_out else ""
-    return f"{total} rows{more}; processing: {printable(table.provenance.processing)}"
+    return f"{total} row{'s' * (total != 1)}{more}; processing: {printable(table.provenance.processing)}"
