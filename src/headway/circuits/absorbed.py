@@ -10,8 +10,8 @@ tile of every head is a row of numbers, and all pairs of heads are one product o
 For d_head 64 in d_model 768 that is a fifth of the arithmetic of d_head x d_head products, before symmetry halves it.
 
 The price: rounding is relative to ||R^T R|| ||W W^T||, not to the score. Pairs that come out small against it are done
-again by their own product R W, so that every score is as good as if all had been. QR rather than R^T R = Y^T (X^T X) Y
-for the same reason.
+again by their own product R W, so that every score is as good as if all had been. For the same reason R is made at all,
+and R^T R not taken from Y^T (X^T X) Y.
 """
 
 from __future__ import annotations
@@ -135,15 +135,32 @@ def _anisotropy(trace: Tensor, trace_of_square: Tensor, d: int) -> Float[Tensor,
 
 
 def _unit_scale(matrices: Tensor) -> Tensor:
-    """Largest entry 1 in every head, so that no norm over- or underflows; scores do not see scale. At least float32."""
+    """In at least float32, and of a size at which no norm over- or underflows: scores do not see scale."""
     m = matrices.detach()
     m = m.to(torch.promote_types(m.dtype, torch.float32))
-    largest = m.abs().amax((-2, -1), keepdim=True)
+    largest = torch.linalg.vector_norm(m, ord=torch.inf, dim=(-2, -1), keepdim=True)
+    if bool(((largest > 1e-8) & (largest < 1e8)).all()):
+        return m
     return m / largest.masked_fill(largest == 0, 1)
 
 
 def _triangle(outer: Float[Tensor, "layer head d_model d_head"]) -> Float[Tensor, "layer head k d_head"]:
-    return torch.linalg.qr(outer, mode="r").R
+    """T with T^T T = X^T X: the R of QR, or for float32 a Cholesky factor in float64, which is several times faster.
+
+    X^T X in float64 is off by 1e-16 of its size, so T, its root, by 1e-8: less than float32 itself. Heads for which
+    there is no Cholesky factor (a zero head has none) take QR.
+    """
+    if outer.dtype != torch.float32 or outer.shape[-1] > outer.shape[-2]:
+        return torch.linalg.qr(outer, mode="r").R
+    layers: list[Tensor] = []
+    for layer in outer:  # one at a time: float64 doubles what it holds
+        x = layer.double()
+        lower, failed = torch.linalg.cholesky_ex(x.mT @ x)
+        triangle = lower.mT.float()
+        if bool(failed.any()):
+            triangle[failed > 0] = torch.linalg.qr(layer[failed > 0], mode="r").R
+        layers.append(triangle)
+    return torch.stack(layers)
 
 
 def _per_head(matrices: Tensor, name: str, group: int) -> Tensor:
