@@ -141,6 +141,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     names = [str(k) for k in known]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
+        likeness = [difflib.SequenceMatcher(None, name, other).ratio() for other in near]
+        near = [other for other, like in zip(near, likeness, strict=True) if like > max(likeness) - 0.15]
         return "Did you mean " + " or ".join(near) + "?"
     if 0 < len(names) <= 12:
         return "Known: " + ", ".join(names)

@@ -58,8 +58,7 @@ def readers(weights: Weights, via: str, offset: int, d: int) -> Side:
         left = left @ (turn.T if via == "Q" else turn).to(left)
     left, right = (_per_head(t, name, group) for t, name in ((left, outer), (right, inner)))
     product, dead = _normalised(left, right)
-    square = _square_of_gram(product)
-    trace = product.square().sum((-2, -1))
+    square, trace = _square_of_gram(product), torch.linalg.matrix_norm(product).square()
     one = torch.ones(len(trace), dtype=torch.float64)
     return Side(product, dead, _anisotropy(trace, square, d), one, square.sqrt())
 
@@ -70,7 +69,7 @@ def writers(weights: Weights, centred: bool) -> Side:
     left = _per_head(_triangle(_unit_scale(weights.W_V).mT), "W_V", weights.config.group)
     product, dead = _normalised(left, _unit_scale(weights.W_O).mT)
     moved = product - product.mean(-1, keepdim=True) if centred else product
-    square, trace = _square_of_gram(moved), moved.square().sum((-2, -1))
+    square, trace = _square_of_gram(moved), torch.linalg.matrix_norm(moved).square()
     share = trace.masked_fill(trace <= torch.finfo(trace.dtype).eps, 0).cpu().double()
     whole = _square_of_gram(product) if centred else square
     return Side(product, dead, _anisotropy(trace, square, d), share, whole.sqrt())
@@ -138,9 +137,10 @@ def _unit_scale(matrices: Tensor) -> Tensor:
     """In at least float32, and of a size at which no norm over- or underflows: scores do not see scale."""
     m = matrices.detach()
     m = m.to(torch.promote_types(m.dtype, torch.float32))
-    largest = torch.linalg.vector_norm(m, ord=torch.inf, dim=(-2, -1), keepdim=True)
-    if bool(((largest > 1e-8) & (largest < 1e8)).all()):
+    size = torch.linalg.matrix_norm(m)
+    if bool(((size > 1e-6) & (size < 1e6)).all()):
         return m
+    largest = m.abs().amax((-2, -1), keepdim=True)
     return m / largest.masked_fill(largest == 0, 1)
 
 

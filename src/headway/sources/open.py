@@ -38,7 +38,7 @@ def load(ref: str | Path) -> Weights:
 
     weights = load_archive(path)
     run = path.parent.parent
-    if weights.carried is None and path.parent.name == "snapshots" and RunPaths(run).exists:
+    if weights.carried is None and path.parent.name == "snapshots" and (run / "data.safetensors").is_file():
         from headway.sources.trained.run_folder import RunFolder
 
         weights = weights.replace(carried=RunFolder(run).carried(weights.config.bos or 0))

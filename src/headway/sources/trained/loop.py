@@ -202,7 +202,7 @@ def _interruptions() -> Generator[threading.Event]:
 
     def once(number: int, _: object) -> None:
         stopped.set()
-        signal.signal(number, before)
+        signal.signal(number, signal.default_int_handler)  # even where a shell started us with Ctrl-C ignored
 
     before = signal.signal(signal.SIGINT, once)
     try:
