@@ -104,7 +104,7 @@ def main() -> int:
         float(training.advance(*windows.batch(training.step, RECIPE.batch)))
 
     contestants = {"headway": ours, "plain torch.nn": plain_step(windows), "transformer-lens": lens_step(windows)}
-    medians = interleaved(contestants, rounds=100, warmup=10)
+    medians = interleaved(contestants, rounds=200, warmup=10)
     tokens = RECIPE.batch * CONFIG.n_ctx
     held = show(
         f"training step, {tokens} tokens ({tokens / medians['headway']:,.0f} tokens/s here)",

@@ -182,7 +182,8 @@ def _pairs(config: ModelConfig) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarra
 
 
 def _values(values: Tensor, missing: Bool[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
-    return np.where(missing, np.nan, values.numpy())
+    found = values.numpy()
+    return np.where(missing | ~np.isfinite(found), np.nan, found)
 
 
 def _flags(

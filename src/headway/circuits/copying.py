@@ -69,7 +69,7 @@ def copying_scores(weights: Weights, *, processing: str = "folded", draws: int =
         raise UsageError(
             "too few draws for a null", expected="draws >= 2, 200 or more for a z to quote", got=repr(draws)
         )
-    seen = processed(weights, processing)
+    seen = processed(weights.check_finite(), processing).check_finite()
     c = seen.config
     W_O, W_V = _heads(seen)
     spectra = _spectrum(W_O), _spectrum(W_V)
@@ -97,26 +97,36 @@ def copying_scores(weights: Weights, *, processing: str = "folded", draws: int =
 def token_round_trips(weights: Weights) -> tuple[Float[Tensor, "d_model d_model"], Float[Tensor, "d_model d_model"]]:
     """W_E W_U, as it is and with W_U centred over the vocabulary: what lies between W_V and W_O. float64, on the CPU.
 
+    Up to scale: each factor is divided by its largest entry, which no ratio of eigenvalues sees.
+
     >>> from headway.sources.handmade import induction_model
     >>> raw, centred = token_round_trips(induction_model().weights)
     >>> raw.shape == centred.shape
     True
     """
     d, n = weights.W_E.shape
+    size_E, size_U = (float(t.detach().abs().max()) or 1.0 for t in (weights.W_E, weights.W_U))
     mean = weights.W_U.detach().double().mean(0, keepdim=True)
     raw, centred = (torch.zeros(d, d, dtype=torch.float64, device=weights.device) for _ in range(2))
     for start in range(0, n, _BLOCK):
         part = slice(start, start + _BLOCK)
-        W_E, W_U = weights.W_E[:, part].detach().double(), weights.W_U[part].detach().double()
+        W_E, W_U = weights.W_E[:, part].detach().double() / size_E, weights.W_U[part].detach().double() / size_U
         raw += W_E @ W_U
-        centred += W_E @ (W_U - mean)
+        centred += W_E @ (W_U - mean / size_U)
     return raw.cpu(), centred.cpu()
+
+
+def _unit(matrices: Float[Tensor, "*batch m n"]) -> Float[Tensor, "*batch m n"]:
+    """Each matrix over its largest entry: the ratio has no scale, and eigenvalue routines die of 1e100."""
+    largest = matrices.abs().amax((-2, -1), keepdim=True)
+    return matrices / largest.masked_fill(largest == 0, 1)
 
 
 def _heads(weights: Weights) -> tuple[Float[Tensor, "head d_model d_head"], Float[Tensor, "head d_head d_model"]]:
     """W_O and W_V of every head, float64, on the CPU; shared values repeated for their group."""
     W_O, W_V = (t.detach().to("cpu", torch.float64) for t in (weights.W_O, weights.W_V))
-    return W_O.flatten(0, 1), W_V.repeat_interleave(weights.config.group, dim=1).flatten(0, 1)
+    each = W_V.repeat_interleave(weights.config.group, dim=1)
+    return _unit(W_O.flatten(0, 1)), _unit(each.flatten(0, 1))
 
 
 def _spectrum(matrices: Float[Tensor, "head m n"]) -> Float[Tensor, "head k"]:

@@ -63,7 +63,10 @@ def load(path: str | Path) -> Weights:
     except (SafetensorError, OSError) as error:
         raise FileProblem("cannot be read as safetensors", where=str(path), got=str(error)) from error
     carried = None
-    if "carried.bigrams" in tensors:
+    parts = [n for n in ("bigrams", "validation", "heldout") if f"carried.{n}" in tensors]
+    if 0 < len(parts) < 3:
+        raise FileProblem("carried texts are incomplete", where=str(path), got="only " + ", ".join(parts))
+    if parts:
         arrays = {n: tensors.pop(f"carried.{n}").numpy().astype(np.int64) for n in ("bigrams", "validation", "heldout")}
         carried = Carried(**arrays, card=header.card)
     unknown = set(tensors) - set(AXES)

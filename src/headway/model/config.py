@@ -18,6 +18,9 @@ NORMS = ("none", "layer", "rms")
 POSITIONS = ("none", "shortformer", "learned", "rotary")
 ROTARY_PAIRS = ("halves", "adjacent")
 
+# Told apart by identity, so that every number, -1 too, can be asked for.
+_USUAL_SCALE = float("nan")
+
 # Known features of other transformers: the value that means "absent", and what would be wrong without them.
 _NOT_BUILT: dict[str, Any] = {
     "d_mlp": 0,
@@ -51,7 +54,7 @@ class ModelConfig:
     d_vocab: int
     n_ctx: int
     n_kv_heads: int = -1
-    attn_scale: float = -1.0
+    attn_scale: float = _USUAL_SCALE
     norm: str = "none"
     norm_eps: float = 1e-5
     positions: str = "none"
@@ -67,11 +70,11 @@ class ModelConfig:
     window: int | None = None
 
     def __post_init__(self) -> None:
+        if self.attn_scale is _USUAL_SCALE and isinstance(self.d_head, int) and self.d_head > 0:
+            object.__setattr__(self, "attn_scale", 1 / math.sqrt(self.d_head))
         self._check_numbers()
         if self.n_kv_heads == -1:
             object.__setattr__(self, "n_kv_heads", self.n_heads)
-        if self.attn_scale == -1.0:
-            object.__setattr__(self, "attn_scale", 1 / math.sqrt(self.d_head))
         if self.rotary_dims == -1:
             object.__setattr__(self, "rotary_dims", self.d_head - self.d_head % 2 if self.positions == "rotary" else 0)
         self._check_choices()
@@ -108,8 +111,8 @@ class ModelConfig:
             )
         if self.rotary_dims and self.positions != "rotary":
             raise ConfigProblem("rotary_dims without positions='rotary'", expected=0, got=self.rotary_dims)
-        if self.bos is not None and not 0 <= self.bos < self.d_vocab:
-            raise ConfigProblem("config field bos", expected=f"an id below d_vocab={self.d_vocab}", got=self.bos)
+        if self.bos is not None and (type(self.bos) is not int or not 0 <= self.bos < self.d_vocab):
+            raise ConfigProblem("config field bos", expected=f"an id below d_vocab={self.d_vocab}", got=repr(self.bos))
         for name, absent in _NOT_BUILT.items():
             if getattr(self, name) != absent:
                 raise NotBuilt(

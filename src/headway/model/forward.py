@@ -41,7 +41,10 @@ def logits(weights: Weights, tokens: Tokens, *, keep: Keep | None = None) -> Log
     for layer, (W_Q, W_K, W_V, W_O) in enumerate(layers):
         read = _norm(weights, layer, stream)[0]
         q, k, v = _qkv(weights, layer, (W_Q, W_K, W_V), read, places)
-        z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=c.attn_scale)
+        scale = c.attn_scale
+        if scale < 1e-6:  # the fused kernel scales after masking, and no scale <= 0 keeps -inf what it is
+            q, scale = q * scale, 1.0
+        z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)
         if empty is not None:
             z = z.masked_fill(empty, 0)
         stream = stream + _merge(z, W_O, weights.b_O, layer)
@@ -74,7 +77,7 @@ def run(
     _check_tokens(c, tokens, keep)
     edits = Edits.parse(edit or {}, weights)
     frozen = freeze.frozen() if isinstance(freeze, Recording) else freeze or Freeze()
-    frozen.check(c, tokens)
+    frozen.check(c, tokens, edits)
     places = _Places(weights, tokens, keep)
     stream = _embed(weights, tokens, places)
     streams, scores, patterns = [stream], list[Tensor](), list[Tensor]()

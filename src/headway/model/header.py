@@ -40,7 +40,7 @@ def read_header(path: str | Path) -> Header:
     try:
         about = json.loads(metadata["headway"])
         version = about["format"]
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise FileProblem(
             "a safetensors file, but not a Headway archive",
             where=str(path),
@@ -87,7 +87,7 @@ def read_safetensors_header(path: str | Path) -> tuple[dict[str, tuple[str, tupl
         raise FileProblem("no such file", where=where) from error
     except OSError as error:
         raise FileProblem("cannot be read", where=where, got=error.strerror) from error
-    except ValueError as error:
+    except (ValueError, RecursionError, OverflowError) as error:
         raise FileProblem("not a safetensors file: its header is no JSON", where=where, got=str(error)) from error
     if not isinstance(header, dict):
         raise FileProblem("not a safetensors file", where=where, expected="a JSON object as header")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from headway.errors import ShapeProblem, UnknownName
+from headway.errors import ShapeProblem, UnknownName, UsageError
 from headway.ids import HeadId
 from headway.model.config import ModelConfig
 from headway.shapes import Keep, Logits, Pattern, PerHead, Stream, Tokens
@@ -37,8 +37,13 @@ class Freeze:
         """The frozen 1/sigma of a layer's read norm (n_layers = the final norm), or None."""
         return None if self.norm_scales is None else self.norm_scales[layer]
 
-    def check(self, config: ModelConfig, tokens: Tokens) -> None:
-        """Raise ShapeProblem when the frozen parts belong to another model or text."""
+    def check(self, config: ModelConfig, tokens: Tokens, edits: Edits) -> None:
+        """Raise ShapeProblem when the frozen parts belong to another model or text, UsageError when they undo an edit."""
+        if self.patterns is not None and any(edits.touches_scores(layer) for layer in range(config.n_layers)):
+            raise UsageError(
+                "edited scores change nothing while patterns are frozen",
+                next_step="Freeze norms alone: freeze=recording.frozen(patterns=False), or edit the pattern",
+            )
         batch, n = tokens.shape
         if self.patterns is not None:
             want = [(batch, config.n_heads, n, n)] * config.n_layers

@@ -81,6 +81,9 @@ class Weights:
     def __post_init__(self) -> None:
         for name, tensor in self.tensors().items():
             _check_shape(name, tensor, self.config)
+        kinds = {(str(t.dtype), str(t.device)) for t in self.tensors().values()}
+        if len(kinds) > 1:
+            raise ShapeProblem("tensors of one model", expected="one dtype on one device", got=sorted(kinds))
         if (self.W_pos is None) != (self.config.positions != "learned"):
             raise ShapeProblem("W_pos goes with positions='learned'", got=f"positions={self.config.positions!r}")
         if self.config.positions != "shortformer" and (self.W_Q_pos is not None or self.W_K_pos is not None):
@@ -98,6 +101,11 @@ class Weights:
                 expected=f"at most d_vocab={self.config.d_vocab} tokens",
                 got=f"{self.tokenizer.d_vocab} tokens",
                 next_step="Use the tokenizer the model was trained with",
+            )
+        known = None if self.tokenizer is None else self.tokenizer.bos
+        if known is not None and self.config.bos is not None and known != self.config.bos:
+            raise TokenProblem(
+                "tokenizer and model disagree about BOS", expected=f"bos={self.config.bos}", got=f"id {known}"
             )
         if self.carried is not None:
             self.carried.check_vocabulary(self.config.d_vocab)

@@ -64,7 +64,8 @@ def term_importance(
     uniform = torch.full_like(losses[:1], math.log(weights.config.d_vocab))
     reductions = Averages.of(torch.cat((uniform, losses[1:-1])) - losses[1:], torch.ones(done))
     clean, *by_order = losses.mean(-1).tolist()
-    meta = {"clean_loss": clean, "remainder": remainder, "unexplained": by_order[-1] - clean, "windows": done}
+    numbers = {"clean_loss": clean, "remainder": remainder, "unexplained": by_order[-1] - clean}
+    meta = {name: value if math.isfinite(value) else None for name, value in numbers.items()} | {"windows": done}
     origin = replace(weights.provenance, weights=weights.content_hash()).with_options(max_order=len(by_order) - 1)
     return Table.from_rows(_rows(weights, by_order, reductions), COLUMNS, origin, meta)
 

@@ -63,6 +63,15 @@ def locate(ref: str | Path) -> Path:
     if not isinstance(ref, str | Path) or not str(ref):
         raise UsageError("not a model", expected="a path or zoo:NAME", got=repr(ref))
     text = str(ref)
+    try:
+        return _located(ref, text)
+    except (OSError, ValueError) as error:
+        raise FileProblem(
+            "cannot be looked for", where=text[:80], got=getattr(error, "strerror", None) or error
+        ) from error
+
+
+def _located(ref: str | Path, text: str) -> Path:
     if text.startswith("zoo:"):
         return zoo_path(text.removeprefix("zoo:"))
     path = Path(ref).expanduser()
@@ -101,6 +110,8 @@ def _run(path: Path) -> RunPaths:
 
 def _checked_file(path: Path) -> Path:
     """The file itself, unless its name or first bytes say that it is of a kind never opened, or not yet."""
+    if not path.is_file():
+        raise FileProblem("not a regular file", where=str(path), expected="an archive or a training run")
     try:
         with open(path, "rb") as file:
             start = file.read(4)

@@ -137,7 +137,8 @@ def kind_of(row: Mapping[str, Any]) -> tuple[str, str]:
     if at_least("duplicate_token", ATTENDS):
         return "duplicate-token", f"attends to earlier copies of its token: {row['duplicate_token']:.2f}"
     if at_least("best_offset_attention", ATTENDS):
-        return "positional", f"attends {row['best_offset']} back: {row['best_offset_attention']:.2f}"
+        where = f"{row['best_offset']} back" if row["best_offset"] else "to itself"
+        return "positional", f"attends {where}: {row['best_offset_attention']:.2f}"
     if copies:
         return "copying", copying
     if at_least("bos", RESTS):

@@ -64,7 +64,9 @@ def report_model(
     if text is None:
         try:
             text = study_text(weights)
+            text_windows(text.ids, weights.config, limit=1)
         except TextProblem as problem:
+            text = None
             missing["text"] = str(problem)
     step = _Steps(progress)
     tables: dict[str, Table] = {}
@@ -150,6 +152,9 @@ def _direct_path(weights: Weights, tables: dict[str, Table], missing: dict[str, 
         missing["direct-path"] = "the validation or held-out text it carries is shorter than one window"
         return
     counts = weights.carried.bigram_table(weights.config.d_vocab)
+    if not counts.any():
+        missing["direct-path"] = "the model carries no bigram counts of its training text"
+        return
     step("fitting bigram tables")(0, 1)
     tables["direct-path"] = direct_path_study(weights, counts, weights.carried.validation, weights.carried.heldout)
     step("fitting bigram tables")(1, 1)

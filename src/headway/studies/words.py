@@ -78,9 +78,9 @@ def facts(weights: Weights, tables: Mapping[str, Table]) -> list[tuple[str, str]
     """The few numbers that stand large at the top of the page."""
     c = weights.config
     out = [("layers × heads", f"{c.n_layers} × {c.n_heads if c.n_layers else 0}")]
-    if "importance" in tables:
+    if "importance" in tables and tables["importance"].meta["clean_loss"] is not None:
         out.append(("loss, nats", f"{tables['importance'].meta['clean_loss']:.3f}"))
-    if "induction-gain" in tables:
+    if "induction-gain" in tables and _row(tables["induction-gain"])["induction_gain"] is not None:
         out.append(("induction gain, nats", f"{_row(tables['induction-gain'])['induction_gain']:.2f}"))
     if len(tables["induction-circuits"]):
         complete = [r for r in tables["induction-circuits"].rows() if r["complete"]]
@@ -112,9 +112,11 @@ def _direct(table: Table) -> list[str]:
     direct, best = losses.get("direct path"), losses.get("smoothed bigrams")
     if direct is None or best is None:
         return []
+    alone = losses.get("unigram")
+    unigram = f", token frequencies alone {alone:.3f}" if alone is not None else ""
     return [
         f"Alone, the direct path predicts held-out text at {direct:.3f} nats a token; the best smoothed bigram table "
-        f"reaches {best:.3f} ({direct - best:+.3f})."
+        f"reaches {best:.3f} ({direct - best:+.3f}){unigram}."
     ]
 
 
@@ -145,12 +147,17 @@ def _circuits(table: Table) -> list[str]:
 
 
 def _orders(table: Table) -> list[str]:
-    parts = [f"order {row['order']} takes off {row['reduction']:.3f} nats" for row in table.rows()]
-    return [f"By path order: {'; '.join(parts)}; loss {table.meta['clean_loss']:.3f}."]
+    parts = [f"order {row['order']} takes off {_short(row['reduction'], 3)} nats" for row in table.rows()]
+    return [
+        f"By path order: {'; '.join(parts)}; loss {_short(table.meta['clean_loss'], 3)} on "
+        f"{table.meta['windows']} windows of the text."
+    ]
 
 
 def _gain(table: Table) -> list[str]:
     row = _row(table)
+    if row["induction_gain"] is None:
+        return [f"The induction gain is not known: {row['flag']}."]
     error = f" ± {row['induction_gain_se']:.2f}" if row["induction_gain_se"] is not None else ""
     return [
         f"On repeated random tokens order is worth {row['induction_gain']:.2f}{error} nats a token (induction gain)."

@@ -233,9 +233,11 @@ def _plain_row(row: Mapping[str, Any], columns: Mapping[str, Column], number: in
             "no column describes " + ", ".join(map(repr, unknown)), where=f"row {number}", expected=list(columns)
         )
     plain = {key: _plain(value, f"row {number}, {key}") for key, value in row.items()}
-    broken = [key for key, value in plain.items() if isinstance(value, float) and not math.isfinite(value)]
-    if broken and not plain.get(FLAG):
-        plain[FLAG] = "; ".join(f"{key} is not finite ({plain[key]})" for key in broken)
+    broken = {key: value for key, value in plain.items() if isinstance(value, float) and not math.isfinite(value)}
+    said = str(plain[FLAG]) if plain.get(FLAG) else ""
+    unsaid = [f"{key} is not finite ({value})" for key, value in broken.items() if not (said and math.isnan(value))]
+    if unsaid:
+        plain[FLAG] = "; ".join(([said] if said else []) + unsaid)
     return plain | dict.fromkeys(broken, None)
 
 

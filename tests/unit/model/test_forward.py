@@ -150,7 +150,7 @@ def test_query_heads_share_the_key_value_head_of_their_group():
         assert bool((after[0][:, head] == 0).all()) == (head >= 3)
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.0, -0.5, 1.000001])
+@pytest.mark.parametrize("scale", [1.0, 0.0, -0.5, -1.0, -2.0, -1e-9, 1.000001])
 def test_the_scale_is_a_plain_number(scale: float):
     weights = random_weights(attn_scale=scale)
     tokens = random_tokens(weights)

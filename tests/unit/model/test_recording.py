@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from headway.errors import ShapeProblem, UnknownName
+from headway.errors import ShapeProblem, UnknownName, UsageError
 from headway.model.forward import run
 from headway.model.recording import Freeze
 from support.naive import naive_run
@@ -184,3 +184,13 @@ def test_a_recording_says_what_was_allowed_and_finds_a_heads_pattern():
     assert torch.equal(found.scores[0].isneginf(), ~found.allowed[:, None].expand_as(found.scores[0]))
     assert torch.equal(found.pattern("L1H2"), found.patterns[1][:, 2])
     assert found.results is None and found.norm_scales is None and run(weights, tokens).allowed.shape == (1, 6, 6)
+
+
+def test_edited_scores_under_frozen_patterns_are_refused():
+    weights = random_weights()
+    tokens = random_tokens(weights)
+    first = run(weights, tokens)
+    with pytest.raises(UsageError, match="change nothing"):
+        run(weights, tokens, freeze=first, edit={"L0H0.scores": torch.zeros_like})
+    live = run(weights, tokens, freeze=first.frozen(patterns=False), edit={"L0H0.scores": torch.zeros_like})
+    assert not torch.equal(live.patterns[0], first.patterns[0])

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 a check did not pass, 130 interrupted. 
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -47,8 +48,13 @@ def build() -> App:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (the console script exits with it)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal of few letters still shows every token
     try:
         build()(list(sys.argv[1:] if arguments is None else arguments), result_action="return_value")
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except HeadwayError as error:
         return _fail(str(error), error.exit_code)
     except CycloptsError as error:
@@ -56,8 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", Interrupted.exit_code)
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+    except OSError as error:
+        _drop_output()
+        return _fail(f"the answer could not be written: {error.strerror}", 1)
     return 0
+
+
+def _drop_output() -> None:
+    """Send what is left in stdout's buffer nowhere, so that closing it at exit cannot fail again."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(text: str, code: int) -> int:

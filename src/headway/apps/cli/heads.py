@@ -30,6 +30,7 @@ def heads(
     processing
         Weights as stored (raw), or norm gains folded and reads centred (folded).
     """
+    from headway.behaviour.windows import text_windows
     from headway.errors import TextProblem
     from headway.studies.heads import head_atlas
     from headway.studies.texts import study_text
@@ -37,6 +38,7 @@ def heads(
     weights = compute.open(model)
     try:
         chosen = study_text(weights, text)
+        text_windows(chosen.ids, weights.config, limit=1)
     except TextProblem as problem:
         if text is not None:
             raise

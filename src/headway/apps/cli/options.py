@@ -30,7 +30,7 @@ class Output:
     json
         Print JSON: {"schema": "headway/NAME@1", "meta": ..., "rows": [...]}.
     o
-        Also write the table to this file (.parquet, .csv or .json).
+        Also write the table to this file (.parquet, .csv or .json); for report and train, the folder of the results.
     quiet
         No progress and no remarks on stderr.
     """
@@ -58,6 +58,10 @@ class Compute:
     device: str = "cpu"
     dtype: str | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise UsageError("--seed", expected="a whole number from 0 to 2^63 - 1", got=self.seed)
 
     def open(self, ref: str) -> Weights:
         """The model behind a reference, in the wanted precision and place."""
@@ -87,7 +91,7 @@ class Compute:
             raise UsageError("unknown dtype", expected=" or ".join(DTYPES), got=self.dtype)
         try:
             device = torch.device(self.device)
-            torch.zeros(1, device=device)
+            float(torch.zeros(1, device=device))
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0][:160]
             raise UsageError("this device cannot be used", where=self.device, got=reason) from error

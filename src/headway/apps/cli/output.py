@@ -28,7 +28,7 @@ def show(table: Table, name: str, output: Output, *, top: int | None = None) -> 
     if output.json:
         print(shown.to_json(name))
     elif output.o is None:
-        print(table_text(shown, limit=None, color=sys.stdout.isatty()))
+        print(table_text(shown, limit=None, color=sys.stdout is not None and sys.stdout.isatty()))
 
 
 def remark(text: str, output: Output) -> None:

@@ -41,13 +41,19 @@ def train(
     """
     from headway.sources.trained.corpus import read_corpus
     from headway.sources.trained.recipes import recipe as named
+    from headway.sources.trained.run_folder import RunFolder
     from headway.sources.trained.training import train as run
 
+    if resume and (text is not None or tokens is not None or compute.seed):
+        raise UsageError("a resumed run keeps its own text, tokens and seed", next_step="Leave those options out")
     changes = {"seed": compute.seed} | ({} if tokens is None else {"tokens": tokens})
     if tokens is not None and tokens < 1:
         raise UsageError("--tokens", expected="at least 1", got=tokens)
     out = output.o or Path("runs") / recipe
     chosen = named(recipe, **changes)
+    folder = RunFolder(out)
+    if resume and folder.exists and (other := folder.about()["recipe"]["name"]) != recipe:
+        raise UsageError("the run is of another recipe", where=str(out), expected=recipe, got=other)
     corpus = None if text is None else read_corpus(text)
     bar = _Bar(output)
     try:

@@ -28,13 +28,19 @@ class RunFolder(RunPaths):
     """The folder of one run, with what it takes to go on."""
 
     def require_empty(self) -> None:
-        """Raise UsageError when the folder already holds a run or other files."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise UsageError(
-                "the run folder is not empty",
-                where=str(self.path),
-                next_step="Add --resume to go on with it, or name another with -o",
-            )
+        """Raise UsageError when the folder already holds a run or other files.
+
+        What a start that was killed before `run.json` leaves behind is no run, and may be written over.
+        """
+        if not self.path.exists():
+            return
+        if not self.path.is_dir():
+            raise UsageError("not a folder", where=str(self.path), next_step="Name a new folder with -o")
+        others = {p.name for p in self.path.iterdir() if not p.name.endswith(".tmp")} - {"data.safetensors"}
+        if others <= {"snapshots"} and not any((self.path / "snapshots").glob("*")):
+            return
+        hint = "Add --resume to go on with it, or name" if self.exists else "Name"
+        raise UsageError("the run folder is not empty", where=str(self.path), next_step=f"{hint} another with -o")
 
     def start(self, about: Mapping[str, Any], ids: Mapping[str, np.ndarray]) -> None:
         """Lay out a new run. Raises UsageError when the folder already holds one or other files."""
@@ -51,11 +57,15 @@ class RunFolder(RunPaths):
     def about(self) -> dict[str, Any]:
         """The contents of run.json. Raises FileProblem when it is missing or damaged."""
         try:
-            return json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+            about = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+            Recipe.from_dict(about["recipe"])
+            if not isinstance(about["tokenizer"], str) or not isinstance(about["corpus"], dict):
+                raise TypeError("tokenizer or corpus")
+            return about
         except FileNotFoundError as error:
             raise FileProblem("no training run here", where=str(self.path), expected="run.json") from error
-        except ValueError as error:
-            raise FileProblem("damaged", where=str(self.path / "run.json"), got=str(error)) from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise FileProblem("damaged", where=str(self.path / "run.json"), got=repr(error)[:200]) from error
 
     def ids(self) -> dict[str, np.ndarray]:
         """Token ids of the splits."""

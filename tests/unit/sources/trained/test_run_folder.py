@@ -22,12 +22,12 @@ IDS = {"training": np.array([3, 1, 4]), "validation": np.array([1, 70_000]), "he
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     found = RunFolder(tmp_path / "run")
-    found.start({"recipe": RECIPE.to_dict(), "é": "ü"}, IDS)
+    found.start({"recipe": RECIPE.to_dict(), "é": "ü", "tokenizer": "{}", "corpus": {}}, IDS)
     return found
 
 
 def test_what_is_laid_out_is_read_back(folder: RunFolder):
-    assert folder.exists and folder.about() == {"recipe": RECIPE.to_dict(), "é": "ü"}
+    assert folder.exists and folder.about() == {"recipe": RECIPE.to_dict(), "é": "ü", "tokenizer": "{}", "corpus": {}}
     found = folder.ids()
     assert {n: a.tolist() for n, a in found.items()} == {n: a.tolist() for n, a in IDS.items()}
     assert {a.dtype for a in found.values()} == {np.dtype(np.int64)}
@@ -98,8 +98,17 @@ def test_a_folder_in_use_is_refused(folder: RunFolder, tmp_path: Path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
     for path in (tmp_path / "other", tmp_path / "other" / "thesis.tex"):
-        with pytest.raises(UsageError, match="not empty"):
+        with pytest.raises(UsageError, match=r"not empty|not a folder"):
             RunFolder(path).start({}, IDS)
+
+
+def test_a_start_that_was_killed_may_be_started_again(folder: RunFolder):
+    (folder.path / "run.json").unlink()
+    folder.start({}, IDS)
+    assert folder.exists
+
+
+def test_an_empty_folder_will_do(tmp_path: Path):
     (tmp_path / "fresh").mkdir()
     RunFolder(tmp_path / "fresh").start({}, IDS)
     assert RunFolder(tmp_path / "fresh").exists
