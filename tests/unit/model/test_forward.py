@@ -158,6 +158,7 @@ def test_the_scale_is_a_plain_number(scale: float):
     here = run(weights, tokens).scores[0]
     allowed = unit.isfinite()
     assert_close(here[allowed], scale * unit[allowed])
+    assert_close(logits(weights, tokens), run(weights, tokens).logits)
 
 
 def test_gradients_reach_every_tensor():
