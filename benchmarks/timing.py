@@ -1,7 +1,11 @@
-"""Interleaved medians: the contestants take turns, so that a machine that speeds up or slows down does so for all."""
+"""Interleaved medians: the contestants take turns, so that a machine that speeds up or slows down does so for all.
+
+The order is drawn anew for each turn: whoever follows the one that frees most memory pays for its page faults.
+"""
 
 from __future__ import annotations
 
+import random
 import resource
 import statistics
 import sys
@@ -12,8 +16,11 @@ from collections.abc import Callable, Mapping
 def interleaved(contestants: Mapping[str, Callable[[], object]], *, rounds: int, warmup: int = 2) -> dict[str, float]:
     """Median seconds of each contestant over `rounds` turns, after `warmup` turns that do not count."""
     times: dict[str, list[float]] = {name: [] for name in contestants}
+    order, chance = list(contestants), random.Random(0)
     for turn in range(warmup + rounds):
-        for name, work in contestants.items():
+        chance.shuffle(order)
+        for name in order:
+            work = contestants[name]
             start = time.perf_counter()
             work()
             if turn >= warmup:

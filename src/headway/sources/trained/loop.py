@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from headway.errors import Interrupted, NotFinite
 from headway.model.config import ModelConfig
 from headway.model.forward import logits
 from headway.model.weights import Weights
 from headway.sources.trained.data import Windows
+from headway.sources.trained.loss import next_token_loss
 from headway.sources.trained.recipes import Recipe
 
 
@@ -98,7 +98,7 @@ class Training:
         for group in self._optimiser.param_groups:
             group["lr"] = self.recipe.rate_at(self.step)
         inputs, targets = inputs.to(self.weights.device), targets.to(self.weights.device)
-        loss = cross_entropy(logits(self.weights, inputs).flatten(0, 1), targets.flatten())
+        loss = next_token_loss(logits(self.weights, inputs), targets)
         self._optimiser.zero_grad(set_to_none=True)
         loss.backward()
         self._optimiser.step()
