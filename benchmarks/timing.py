@@ -5,18 +5,19 @@ The order is drawn anew for each turn: whoever follows the one that frees most m
 
 from __future__ import annotations
 
-import random
 import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 
 def interleaved(contestants: Mapping[str, Callable[[], object]], *, rounds: int, warmup: int = 2) -> dict[str, float]:
     """Median seconds of each contestant over `rounds` turns, after `warmup` turns that do not count."""
     times: dict[str, list[float]] = {name: [] for name in contestants}
-    order, chance = list(contestants), random.Random(0)
+    order, chance = list(contestants), np.random.default_rng(0)
     for turn in range(warmup + rounds):
         chance.shuffle(order)
         for name in order:

@@ -21,7 +21,7 @@ class _MeanCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         # d loss / d logits = (softmax - one-hot of the target) / tokens
         log_p, targets = ctx.saved_tensors
         share = grads[0] / targets.numel()
