@@ -33,7 +33,7 @@ class HeadId:
         """Read `L1H3` or `1.3`. Raises UnknownName for anything else."""
         if isinstance(text, HeadId):
             return text
-        match = _HEAD.fullmatch(text.strip())
+        match = _HEAD.fullmatch(text.strip()) if isinstance(text, str) else None
         if not match:
             raise UnknownName("not a head", expected="L1H3 (layer 1, head 3, from 0)", got=repr(text))
         layer, head = (g for g in match.groups() if g is not None)
@@ -67,6 +67,8 @@ class PathId:
         """Read `L0H2-L1H3`, or `direct` for the empty path."""
         if isinstance(text, PathId):
             return text
+        if not isinstance(text, str):
+            raise UnknownName("not a path", expected="L0H2-L1H3, or direct", got=repr(text))
         if text.strip() == "direct":
             return cls()
         return cls(tuple(HeadId.parse(part) for part in text.split("-")))

@@ -12,7 +12,10 @@ from headway.errors import ShapeProblem
 
 
 def check_factors(factors: Sequence[object]) -> tuple[Tensor, ...]:
-    """The factors as given. Raises ShapeProblem unless they multiply in this order, leading axes broadcast."""
+    """The factors, half precision as float32.
+
+    Raises ShapeProblem unless they multiply in this order, leading axes broadcast.
+    """
     if not factors:
         raise ShapeProblem("no factors", where="LowRank", expected="at least one matrix [..., m, n]", got="none")
     good: list[Tensor] = []
@@ -24,7 +27,7 @@ def check_factors(factors: Sequence[object]) -> tuple[Tensor, ...]:
                 expected="a tensor [..., rows, columns]",
                 got=f"{tuple(f.shape)} {f.dtype}" if isinstance(f, Tensor) else type(f).__name__,
             )
-        good.append(f)
+        good.append(at_least_float32(f))
     check_same_kind(good, "LowRank factors")
     for i, (a, b) in enumerate(pairwise(good)):
         if a.shape[-1] != b.shape[-2]:
@@ -37,6 +40,11 @@ def check_factors(factors: Sequence[object]) -> tuple[Tensor, ...]:
             )
     broadcast([f.shape[:-2] for f in good], "LowRank factors")
     return tuple(good)
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Half precision as float32, for no factorisation is made for less; everything else as it is."""
+    return tensor.float() if tensor.dtype in {torch.bfloat16, torch.float16} else tensor
 
 
 def check_same_kind(factors: Sequence[Tensor], where: str) -> None:

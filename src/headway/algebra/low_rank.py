@@ -41,7 +41,7 @@ class LowRank:
     """A matrix [..., m, n] held as factors [..., m, r1], [..., r1, r2], ..., [..., rk, n]; leading axes broadcast.
 
     Immutable: every operation returns a new LowRank over the same tensors, so nothing is copied and gradients flow.
-    `==` is identity; compare `.dense()` of small ones. One factor alone is allowed.
+    `==` is identity; compare `.dense()` of small ones. One factor alone is allowed. Half precision becomes float32.
     Raises ShapeProblem when the factors are not floating-point matrices of one dtype and device that chain.
 
     >>> a, b = torch.ones(4, 2), torch.ones(2, 3)

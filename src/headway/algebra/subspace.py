@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headway.algebra.chain import at_least_float32
 from headway.algebra.low_rank import LowRank
 from headway.errors import BadInput, NotFinite, ShapeProblem, UsageError
 
@@ -54,6 +55,7 @@ def principal_angles(s: Float[Tensor, "*#batch d p"], t: Float[Tensor, "*#batch 
     >>> principal_angles(torch.eye(3)[:, :1], torch.eye(3)[:, 1:])
     tensor([1.5708])
     """
+    s, t = at_least_float32(s), at_least_float32(t)
     _check_pair(s, t, "principal_angles")
     if t.shape[-1] > s.shape[-1]:
         s, t = t, s
@@ -73,6 +75,7 @@ def overlap(s: Float[Tensor, "*#batch d p"], t: Float[Tensor, "*#batch d q"]) ->
     >>> overlap(torch.eye(4)[:, :2], torch.eye(4)[:, 1:])
     tensor(1.)
     """
+    s, t = at_least_float32(s), at_least_float32(t)
     _check_pair(s, t, "overlap")
     return (s.mT @ t).square().sum((-2, -1))
 

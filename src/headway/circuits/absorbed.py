@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from headway.algebra.chain import at_least_float32
 from headway.algebra.null import anisotropy
 from headway.model.positions import rotation
 from headway.model.weights import Weights
@@ -135,8 +136,7 @@ def _anisotropy(trace: Tensor, trace_of_square: Tensor, d: int) -> Float[Tensor,
 
 def _unit_scale(matrices: Tensor) -> Tensor:
     """In at least float32, and of a size at which no norm over- or underflows: scores do not see scale."""
-    m = matrices.detach()
-    m = m.to(torch.promote_types(m.dtype, torch.float32))
+    m = at_least_float32(matrices.detach())
     size = torch.linalg.matrix_norm(m)
     if bool(((size > 1e-6) & (size < 1e6)).all()):
         return m

@@ -144,7 +144,7 @@ def direct_path_study(
         "windows": len(judged.first),
         "tokens": judged.next.size,
         "smoothing": {
-            "discount": smoothed.discount,
+            "discounts": list(smoothed.discounts),
             "concentration": smoothed.concentration,
             "base": smoothed.base,
             "validation_loss": smoothed.validation_loss,

@@ -17,31 +17,35 @@ from torch import Tensor
 from headway.errors import BadInput, NotFinite, ShapeProblem, TextProblem, TokenProblem, TooLarge, UsageError
 
 MAX_ELEMENTS = 64_000_000  # the size guard of dense tables
-_BOUNDS = ((0.0, 0.999), (math.log(1e-3), math.log(1e5)))  # discount, log of concentration
+_BOUNDS = ((0.0, 0.999), (0.0, 1.999), (0.0, 2.999), (math.log(1e-3), math.log(1e5)))  # discounts, log concentration
 BASES = ("unigram", "continuation")
-_Parts = tuple[Tensor, Tensor, Tensor, Tensor]  # count of the pair, count of first, kinds after first, base of next
-_STARTS = ((0.75, 0.0), (0.0, math.log(100.0)))
+_Parts = tuple[
+    Tensor, Tensor, Tensor, Tensor
+]  # count of the pair, count of first, kinds after first [.., 3], base of next
+_STARTS = ((0.75, 1.0, 1.25, 0.0), (0.0, 0.0, 0.0, math.log(100.0)))
 
 
 @dataclass(frozen=True, eq=False)
 class BigramTable:
     """Smoothed log-probabilities [first, next], and how they were smoothed.
 
-    p(next | first) = (max(c - discount, 0) + (discount k + concentration) base(next)) / (n + concentration), with c the
-    count of the pair, n that of first, k the number of different tokens seen after it. base: `unigram`, how often next
-    occurs, or `continuation`, after how many different tokens it does (Kneser-Ney); one half is added to each count.
-    discount 0 is Dirichlet smoothing, concentration near 0 interpolated absolute discounting.
+    p(next | first) = (c - D(c) + (sum_i D_i k_i + concentration) base(next)) / (n + concentration), with c the count of
+    the pair, n that of first, D_1, D_2, D_3 the discounts of pairs counted once, twice, more often (D(0) = 0), and k_1,
+    k_2, k_3 how many different tokens were seen that often after first. base: `unigram`, how often next occurs, or
+    `continuation`, after how many different tokens it does (Kneser-Ney); one half is added to each count.
+    Discounts 0 are Dirichlet smoothing, concentration near 0 interpolated absolute discounting, with continuation and
+    three discounts modified Kneser-Ney (Chen and Goodman 1998).
     """
 
     log_probs: Float[Tensor, "first next"]
-    discount: float
+    discounts: tuple[float, float, float]
     concentration: float
     base: str
     validation_loss: float
 
 
 def smoothed_bigrams(counts: Float[Tensor, "first next"], pairs: Int[np.ndarray, "2 n"]) -> BigramTable:
-    """The smoothed table with the least validation loss: discount, concentration and base are fitted on `pairs`.
+    """The smoothed table with the least validation loss: discounts, concentration and base are fitted on `pairs`.
 
     counts: how often each pair occurs in training; pairs: (first, next) of the validation text, two rows of ids.
     Every probability is positive. Deterministic, float64. Raises TooLarge, ShapeProblem, BadInput or NotFinite for
@@ -54,21 +58,25 @@ def smoothed_bigrams(counts: Float[Tensor, "first next"], pairs: Int[np.ndarray,
     """
     counts = check_counts(counts)
     (first, follows), weight = _unique_pairs(pairs, len(counts))
-    n, kinds = counts.sum(1), (counts > 0).double().sum(1)
-    tried: list[tuple[float, float, float, str]] = []
+    n, kinds = counts.sum(1), _kinds(counts)
+    tried: list[tuple[float, tuple[float, float, float], float, str]] = []
     for base in BASES:
         share = _base(counts, base)
         here = counts[first, follows], n[first], kinds[first], share[follows]
 
-        def loss(x: Float[np.ndarray, "2"], here: _Parts = here) -> float:
-            return -float((_smooth(here, x[0], math.exp(x[1])).log() * weight).sum())
+        def loss(x: Float[np.ndarray, "4"], here: _Parts = here) -> tuple[float, Float[np.ndarray, "4"]]:
+            at = torch.from_numpy(x).requires_grad_()
+            value = -(_smooth(here, at[:3], at[3].exp()).log() * weight).sum()
+            return float(value.detach()), torch.autograd.grad(value, at)[0].numpy()
 
         for start in _STARTS:  # a second start, should the first valley not be the deeper one
-            found = minimize(loss, start, method="Nelder-Mead", bounds=_BOUNDS, options={"xatol": 1e-4, "fatol": 1e-8})
-            tried.append((float(found.fun), float(found.x[0]), math.exp(found.x[1]), base))
-    least, discount, concentration, base = min(tried)
+            found = minimize(loss, start, method="L-BFGS-B", jac=True, bounds=_BOUNDS, options={"ftol": 1e-13})
+            one, two, more, size = (float(x) for x in found.x)
+            tried.append((float(found.fun), (one, two, more), math.exp(size), base))
+    least, discounts, concentration, base = min(tried)
     parts = counts, n[:, None], kinds[:, None], _base(counts, base)
-    return BigramTable(_smooth(parts, discount, concentration).log(), discount, concentration, base, least)
+    at = torch.tensor((*discounts, concentration), dtype=torch.float64)
+    return BigramTable(_smooth(parts, at[:3], at[3]).log(), discounts, concentration, base, least)
 
 
 def low_rank_bigrams(
@@ -82,7 +90,7 @@ def low_rank_bigrams(
     least KL. Raises UsageError for a rank below 1.
 
     >>> counts = torch.tensor([[4.0, 1.0, 1.0], [1.0, 4.0, 1.0], [1.0, 1.0, 4.0]])
-    >>> table = BigramTable((counts / 6).log().double(), 0.0, 1.0, "unigram", 0.0)
+    >>> table = BigramTable((counts / 6).log().double(), (0.0, 0.0, 0.0), 1.0, "unigram", 0.0)
     >>> bool(low_rank_bigrams(table, counts, 3).allclose(table.log_probs, atol=1e-3))
     True
     """
@@ -125,6 +133,8 @@ def check_counts(counts: Tensor) -> Float[Tensor, "first next"]:
     >>> check_counts(torch.ones(2, 2, dtype=torch.int64)).dtype
     torch.float64
     """
+    if not isinstance(counts, Tensor):
+        raise ShapeProblem("bigram counts", expected="a tensor (first, next)", got=type(counts).__name__)
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1]:
         raise ShapeProblem("bigram counts", expected="(first=d_vocab, next=d_vocab)", got=tuple(counts.shape))
     check_size(len(counts), "bigram counts")
@@ -167,14 +177,24 @@ def _base(counts: Float[Tensor, "first next"], name: str) -> Float[Tensor, " nex
     return tally / tally.sum()
 
 
-def _smooth(parts: _Parts, discount: float, concentration: float) -> Tensor:
+def _kinds(counts: Float[Tensor, "first next"]) -> Float[Tensor, "first 3"]:
+    """How many different tokens follow each first token once, twice, and more often."""
+    return torch.stack([(counts == 1).sum(1), (counts == 2).sum(1), (counts > 2).sum(1)], dim=1).double()
+
+
+def _smooth(parts: _Parts, discounts: Float[Tensor, "3"], concentration: Float[Tensor, ""]) -> Tensor:
     """The formula of BigramTable; parts are c, n, k and base(next), broadcast."""
     c, n, kinds, share = parts
-    return ((c - discount).clamp_min(0) + (discount * kinds + concentration) * share) / (n + concentration)
+    taken = (c == 1) * discounts[0] + (c == 2) * discounts[1] + (c > 2) * discounts[2]
+    return (c - taken + (kinds @ discounts + concentration) * share) / (n + concentration)
 
 
 def _unique_pairs(pairs: Int[np.ndarray, "2 n"], d_vocab: int) -> tuple[Int[Tensor, "2 m"], Float[Tensor, " m"]]:
     """Each different pair once, with its share."""
+    if not isinstance(pairs, np.ndarray) or pairs.ndim != 2 or len(pairs) != 2 or pairs.dtype.kind not in "iu":
+        got = f"{pairs.shape} {pairs.dtype}" if isinstance(pairs, np.ndarray) else type(pairs).__name__
+        raise ShapeProblem("pairs of tokens", expected="whole-number ids (2, n): first above next", got=got)
+    pairs = pairs.astype(np.int64)
     if pairs.shape[1] == 0:
         raise TextProblem("no pairs of tokens to fit on", expected="two tokens or more", got="none")
     if pairs.min() < 0 or pairs.max() >= d_vocab:

@@ -132,11 +132,13 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ModelConfig:
-        """Inverse of `to_dict`. Raises ConfigProblem for unknown or missing fields."""
+        """Inverse of `to_dict`. Raises ConfigProblem for unknown or missing fields, or what holds no fields."""
+        if not isinstance(data, Mapping):
+            raise ConfigProblem("a config", expected="named fields", got=type(data).__name__)
         known = [f.name for f in dataclasses.fields(cls)]
         for name in data:
             if name not in known:
-                raise ConfigProblem(f"unknown config field {name!r}", next_step=did_you_mean(name, known))
+                raise ConfigProblem(f"unknown config field {name!r}", next_step=did_you_mean(str(name), known))
         needed = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
         missing = [name for name in needed if name not in data]
         if missing:

@@ -55,10 +55,13 @@ def from_tensors(
     """
     if convention not in CONVENTIONS:
         raise UsageError("unknown convention", expected=" or ".join(CONVENTIONS), got=repr(convention))
-    named: dict[str, Any] = {name: torch.as_tensor(t) for name, t in _gather(tensors).items()}
+    named: dict[str, Any] = _gather(tensors)
     missing = [name for name in REQUIRED if name not in named]
     if missing:
         raise ShapeProblem("tensors missing", expected=", ".join(REQUIRED), got="no " + ", ".join(missing))
+    for name, tensor in named.items():
+        if tensor.ndim != len(AXES[name]):
+            raise ShapeProblem(name, expected=f"axes ({', '.join(AXES[name])})", got=tuple(tensor.shape))
     if convention == "transformer-lens":
         named = {n: t.transpose(-1, -2) if n.startswith("W_") else t for n, t in named.items()}
     sizes = _sizes(named, config)
@@ -80,14 +83,26 @@ def _gather(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         if name not in AXES:
             raise UnknownName(f"unknown tensor {key!r}", next_step=did_you_mean(key, [*AXES, *_ALIASES]))
         if match:
-            layers.setdefault(name, {})[int(match[1])] = torch.as_tensor(tensor)
+            layers.setdefault(name, {})[int(match[1])] = _tensor(key, tensor)
         else:
-            named[name] = tensor
+            named[name] = _tensor(key, tensor)
     for name, by_layer in layers.items():
         if sorted(by_layer) != list(range(len(by_layer))):
             raise ShapeProblem(f"layers of {name}", expected="every layer from 0", got=sorted(by_layer))
+        if len({t.shape for t in by_layer.values()}) > 1:
+            raise ShapeProblem(
+                f"layers of {name}", expected="one shape", got=[tuple(t.shape) for t in by_layer.values()]
+            )
         named[name] = torch.stack([by_layer[i] for i in range(len(by_layer))])
     return named
+
+
+def _tensor(name: str, value: object) -> Tensor:
+    """A tensor from a tensor, an array or nested lists of numbers."""
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ShapeProblem(name, expected="a tensor, array or nested lists of numbers", got=str(error)) from None
 
 
 def _sizes(named: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, int]:
@@ -96,8 +111,6 @@ def _sizes(named: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, 
     for name, axes in (("W_E", AXES["W_E"]), ("W_Q", AXES["W_Q"]), ("W_K", AXES["W_K"]), ("W_pos", AXES["W_pos"])):
         if name not in named:
             continue
-        if named[name].ndim != len(axes):
-            raise ShapeProblem(name, expected="axes (" + ", ".join(axes) + ")", got=tuple(named[name].shape))
         for axis, size in zip(axes, named[name].shape, strict=True):
             sizes.setdefault(axis, size)
     for axis, size in sizes.items():

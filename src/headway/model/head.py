@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headway.algebra.chain import at_least_float32
 from headway.algebra.low_rank import LowRank
-from headway.errors import ShapeProblem, UsageError
+from headway.errors import NotFinite, ShapeProblem, UsageError
 from headway.ids import HeadId
 from headway.model.config import ModelConfig
 from headway.model.positions import rotation
@@ -38,10 +39,14 @@ class Head:
     id: HeadId | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.W_Q, Tensor) or self.W_Q.ndim != 2 or not self.W_Q.is_floating_point():
+            raise ShapeProblem("W_Q", expected="a floating-point tensor (d_head, d_model)", got=_kind(self.W_Q))
         d_head, d_model = self.W_Q.shape
         for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
             tensor = getattr(self, name)
             expected = {"W_O": (d_model, d_head)}.get(name, (d_head, d_model) if name[0] == "W" else (d_head,))
+            if tensor is not None and (not isinstance(tensor, Tensor) or tensor.dtype != self.W_Q.dtype):
+                raise ShapeProblem(name, expected=f"a tensor of {self.W_Q.dtype} as W_Q", got=_kind(tensor))
             if tensor is not None and tuple(tensor.shape) != expected:
                 words = f"(d_head={d_head}, d_model={d_model}) as in W_Q" if name[0] == "W" else f"(d_head={d_head},)"
                 if name == "W_O":
@@ -51,12 +56,21 @@ class Head:
 
     @classmethod
     def from_circuits(cls, W_QK: Tensor, W_OV: Tensor, *, d_head: int, attn_scale: float = 1.0) -> Head:
-        """A head from its two circuits, [d_model, d_model] each. Raises ShapeProblem when a rank exceeds d_head.
+        """A head from its two circuits, [d_model, d_model] each.
+
+        Raises ShapeProblem when they are not square and of one size or a rank exceeds d_head, NotFinite for NaN.
 
         >>> eye = torch.eye(3, dtype=torch.float64)
         >>> Head.from_circuits(eye[:, :1] @ eye[1:2], eye, d_head=3).ov.dense().trace().item()
         3.0
         """
+        for name, circuit in (("W_QK", W_QK), ("W_OV", W_OV)):
+            if circuit.ndim != 2 or circuit.shape[0] != circuit.shape[1] or not circuit.is_floating_point():
+                raise ShapeProblem(name, expected="floating-point (d_model, d_model)", got=_kind(circuit))
+            if not bool(torch.isfinite(circuit).all()):
+                raise NotFinite(f"{name} holds NaN or infinity", expected="finite numbers")
+        if isinstance(d_head, bool) or not isinstance(d_head, int) or d_head < 1:
+            raise UsageError("d_head", expected="a whole number >= 1", got=repr(d_head))
         W_Q, W_K = (t.T for t in _thin(W_QK, d_head, "W_QK"))
         W_O, V = _thin(W_OV, d_head, "W_OV")
         return cls(W_Q=W_Q, W_K=W_K, W_V=V.T, W_O=W_O, attn_scale=attn_scale)
@@ -69,17 +83,9 @@ class Head:
         """
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
             raise UsageError("an offset is destination minus source", expected="a whole number >= 0", got=offset)
-        W_Q, W_K = (
-            (_with_bias(W, b) for W, b in ((self.W_Q, self.b_Q), (self.W_K, self.b_K)))
-            if biases
-            else (
-                self.W_Q,
-                self.W_K,
-            )
-        )
-        if self.turns is None:
-            return LowRank(W_Q.T, W_K)
-        return LowRank(W_Q.T, rotation(-offset, self.turns).to(W_Q), W_K)
+        reads = (self.W_Q, self.b_Q), (self.W_K, self.b_K)
+        Q, K = (_with_bias(W, b) if biases else at_least_float32(W) for W, b in reads)
+        return LowRank(Q.T, K) if self.turns is None else LowRank(Q.T, rotation(-offset, self.turns).to(Q), K)
 
     @property
     def ov(self) -> LowRank:
@@ -111,7 +117,8 @@ class Head:
         left, right = _balanced(LowRank(self.W_O, _with_bias(self.W_V, b_V)), self.W_V.shape[0])
         split = {"b_Q": new_Q[:, -1], "b_K": new_K[:, -1], "b_V": right.T[:, -1]}
         biases = {n: b for n, b in split.items() if getattr(self, n) is not None}
-        return replace(self, W_Q=new_Q[:, :-1], W_K=new_K[:, :-1], W_V=right.T[:, :-1], W_O=left, **biases)
+        changed = {"W_Q": new_Q[:, :-1], "W_K": new_K[:, :-1], "W_V": right.T[:, :-1], "W_O": left, **biases}
+        return replace(self, **{name: tensor.to(self.W_Q.dtype) for name, tensor in changed.items()})
 
     def _bias(self, name: str) -> Tensor:
         bias = getattr(self, name)
@@ -158,8 +165,13 @@ def _turned_pairs(head: Head) -> tuple[list[tuple[int, int]], list[int]]:
     return pairs, list(range(n, d_head))
 
 
+def _kind(value: object) -> str:
+    return f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+
+
 def _with_bias(W: Tensor, b: Tensor | None) -> Tensor:
-    return torch.cat((W, (W.new_zeros(W.shape[0]) if b is None else b)[:, None]), dim=1)
+    column = W.new_zeros(W.shape[0]) if b is None else b
+    return at_least_float32(torch.cat((W, column[:, None]), dim=1))
 
 
 def _same_turns(a: ModelConfig, b: ModelConfig) -> bool:
@@ -177,9 +189,9 @@ def _close(a: LowRank, b: LowRank, rtol: float) -> bool:
 
 def _thin(M: Tensor, d_head: int, name: str) -> tuple[Tensor, Tensor]:
     """M = L R^T with L, R [d_model, d_head], or ShapeProblem when M's rank is larger."""
-    U, S, Vh = torch.linalg.svd(M, full_matrices=False)
-    if len(S) > d_head and float(S[d_head] / S[0].clamp_min(1e-300)) > 1e3 * torch.finfo(M.dtype).eps:
-        rank = int((1e3 * torch.finfo(M.dtype).eps * S[0] < S).sum())
+    U, S, Vh = torch.linalg.svd(at_least_float32(M), full_matrices=False)
+    if len(S) > d_head and float(S[d_head] / S[0].clamp_min(1e-300)) > 1e3 * torch.finfo(S.dtype).eps:
+        rank = int((1e3 * torch.finfo(S.dtype).eps * S[0] < S).sum())
         raise ShapeProblem(f"rank of {name}", expected=f"at most d_head={d_head}", got=rank)
     n = min(d_head, len(S))
     half = S[:n].sqrt()

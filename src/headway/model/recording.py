@@ -97,11 +97,18 @@ class Edits:
 
     @classmethod
     def parse(cls, edit: Mapping[str, Change], weights: Weights) -> Edits:
-        """Read `{"L1H3.pattern": tensor or function}`. Raises UnknownName for a site that does not exist."""
+        """Read `{"L1H3.pattern": tensor or function}`.
+
+        Raises UnknownName for a site that does not exist, ShapeProblem for what is neither tensor nor function.
+        """
+        if not isinstance(edit, Mapping):
+            raise UsageError("edit", expected="{site: tensor or function}", got=type(edit).__name__)
         changes: dict[tuple[int, int, str], Change] = {}
         final = None
         for site, change in edit.items():
-            match = _SITE.fullmatch(site)
+            if not isinstance(change, Tensor) and not callable(change):
+                raise ShapeProblem(f"edit of {site}", expected="a tensor or a function", got=type(change).__name__)
+            match = _SITE.fullmatch(str(site))
             if site == "logits":
                 final = change
             elif match and match[2] in PARTS:

@@ -135,8 +135,10 @@ class Weights:
         return dataclasses.replace(self, **changes)
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Weights:
-        """The same weights in another precision or on another device."""
+        """The same weights in another precision or on another device; tied stays tied."""
         moved: dict[str, Any] = {name: t.to(dtype=dtype, device=device) for name, t in self.tensors().items()}
+        if self.tied:
+            moved["W_U"] = moved["W_E"].T
         return self.replace(**moved)
 
     def head(self, name: str | HeadId) -> Head:

@@ -170,7 +170,7 @@ def test_the_table_says_how_it_smoothed_and_what_it_left_out(chain: Tensor):
     ids = walk(chain, 100, 1)
     weights = random_weights(positions="learned", dtype=torch.float32)
     table = direct_path_study(weights, counts_of(ids), ids, ids)
-    assert set(table.meta["smoothing"]) == {"discount", "concentration", "base", "validation_loss"}
+    assert set(table.meta["smoothing"]) == {"discounts", "concentration", "base", "validation_loss"}
     assert table.meta["positions"] == "position term of the direct path left out"
     assert table.provenance.weights == weights.content_hash()
 

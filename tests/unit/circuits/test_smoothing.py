@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from headway.circuits import smoothing
 from headway.circuits.smoothing import (
     BigramTable,
     check_counts,
@@ -19,6 +18,7 @@ from headway.circuits.smoothing import (
     smoothed_bigrams,
 )
 from headway.errors import BadInput, NotFinite, ShapeProblem, TextProblem, TokenProblem, TooLarge, UsageError
+from support.unchecked import as_users_run_it
 
 V = 30
 
@@ -66,10 +66,12 @@ def test_the_formula_is_the_one_stated_cell_by_cell(chain: Tensor):
     tally = counts if table.base == "unigram" else (counts > 0).double()
     base = (tally.sum(0) + 0.5) / (tally.sum() + 0.5 * V)
     for a in range(V):
-        n, kinds = float(counts[a].sum()), int((counts[a] > 0).sum())
+        n, seen = float(counts[a].sum()), [int(c) for c in counts[a] if c > 0]
+        discount = {c: table.discounts[min(c, 3) - 1] for c in seen} | {0: 0.0}
+        spare = sum(discount[c] for c in seen) + table.concentration
         for b in range(V):
-            kept = max(float(counts[a, b]) - table.discount, 0)
-            p = (kept + (table.discount * kinds + table.concentration) * float(base[b])) / (n + table.concentration)
+            kept = float(counts[a, b]) - discount[int(counts[a, b])]
+            p = (kept + spare * float(base[b])) / (n + table.concentration)
             assert float(table.log_probs[a, b]) == pytest.approx(np.log(p), abs=1e-12)
 
 
@@ -95,20 +97,26 @@ def test_it_is_better_than_every_textbook_smoothing_on_the_text_it_is_fitted_on(
         for discount in (0.1, 0.3, 0.5, 0.75, 0.9)
         for base in (unigram, follows)
     ]
+    # Modified Kneser-Ney, with the closed-form discounts of Chen and Goodman from how many pairs occur once, twice, ...
+    of = [float((counts == c).sum()) for c in (1, 2, 3, 4)]
+    closed = [c - (c + 1) * of[0] / (of[0] + 2 * of[1]) * of[c] / of[c - 1] for c in (1, 2, 3)]
+    taken = sum(((counts == c) if c < 3 else (counts > 2)).double() * closed[c - 1] for c in (1, 2, 3))
+    others.append((counts - taken + taken.sum(1, keepdim=True) * follows) / n)
     assert table.validation_loss < min(loss_of(p.log(), validation) for p in others)
 
 
 def test_no_point_of_a_fine_grid_is_better(chain: Tensor):
     counts, validation = counts_of(walk(chain, 1500, 1)), pairs_of(walk(chain, 1500, 2))
     table = smoothed_bigrams(counts, validation)
-    n, kinds = counts.sum(1, keepdim=True), (counts > 0).double().sum(1, keepdim=True)
-    for base in smoothing.BASES:
-        parts = counts, n, kinds, smoothing._base(counts, base)
-        for discount in np.linspace(0, 0.99, 12):
-            for size in np.logspace(-3, 3, 25):
-                assert (
-                    loss_of(smoothing._smooth(parts, discount, size).log(), validation) >= table.validation_loss - 1e-7
-                )
+    n = counts.sum(1, keepdim=True)
+    ones, twos, more = (counts == 1).double(), (counts == 2).double(), (counts > 2).double()
+    for tally in (counts, (counts > 0).double()):
+        base = (tally.sum(0) + 0.5) / (tally.sum() + 0.5 * V)
+        for d in itertools.product((0, 0.4, 0.7, 0.95), (0, 0.7, 1.2, 1.7), (0, 0.7, 1.3, 2.0)):
+            taken = d[0] * ones + d[1] * twos + d[2] * more
+            for size in np.logspace(-3, 3, 9):
+                p = (counts - taken + (taken.sum(1, keepdim=True) + size) * base) / (n + size)
+                assert loss_of(p.log(), validation) >= table.validation_loss - 1e-7
 
 
 def test_with_much_text_the_held_out_loss_is_the_entropy_of_the_chain(chain: Tensor):
@@ -137,7 +145,7 @@ def exact_table(rank: int) -> tuple[BigramTable, Tensor]:
     left, right = (torch.randn(V, rank, dtype=torch.float64, generator=random) for _ in range(2))
     log_probs = (left @ right.T).log_softmax(1)
     often = torch.rand(V, 1, dtype=torch.float64, generator=random) ** 3
-    return BigramTable(log_probs, 0.0, 1.0, "unigram", 0.0), (3000 * often * log_probs.exp()).round()
+    return BigramTable(log_probs, (0.0, 0.0, 0.0), 1.0, "unigram", 0.0), (3000 * often * log_probs.exp()).round()
 
 
 def test_a_table_of_the_rank_asked_for_is_recovered():
@@ -235,3 +243,19 @@ def test_pairs_are_checked():
     for bad in ([[0, 3], [1, 1]], [[0, 1], [-1, 1]]):
         with pytest.raises(TokenProblem):
             smoothed_bigrams(torch.ones(3, 3), np.array(bad))
+
+
+@pytest.mark.parametrize(
+    "pairs", [[[0, 1], [1, 0]], np.array([0, 1]), np.zeros((3, 4), dtype=int), np.array([[0.0, 1.0], [1.0, 0.0]])]
+)
+def test_what_is_no_pair_of_id_rows_is_refused(pairs: object):
+    with as_users_run_it(), pytest.raises(ShapeProblem, match="pairs of tokens"):
+        smoothed_bigrams(torch.ones(3, 3), pairs)  # type: ignore[arg-type]
+
+
+def test_narrow_unsigned_ids_do_not_wrap():
+    wide = np.random.default_rng(0).integers(0, 300, (2, 500))
+    counts = torch.ones(300, 300)
+    with as_users_run_it():
+        found = [smoothed_bigrams(counts, wide.astype(kind)).validation_loss for kind in (np.int64, np.uint16)]
+    assert found[0] == found[1]
