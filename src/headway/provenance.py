@@ -59,14 +59,21 @@ class Provenance:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Provenance:
-        """Inverse of `to_dict`."""
+        """Inverse of `to_dict`. Raises TypeError for fields of another kind."""
+        kinds: dict[str, Any] = {"weights": str, "source": str, "steps": (list, tuple), "options": dict, "version": str}
+        found: dict[str, Any] = {"weights": "", "source": "", "steps": (), "options": {}, "version": "", **data}
+        odd = [name for name, kind in kinds.items() if not isinstance(found[name], kind)]
+        odd += [] if all(isinstance(step, str) for step in found["steps"]) else ["steps"]
+        odd += [] if type(found.get("seed")) in (int, type(None)) else ["seed"]
+        if odd:
+            raise TypeError(f"provenance field {odd[0]}: {found[odd[0]]!r}")
         return cls(
-            weights=data.get("weights", ""),
-            source=data.get("source", ""),
-            steps=tuple(data.get("steps", ())),
-            options=dict(data.get("options", {})),
-            seed=data.get("seed"),
-            version=data.get("version", ""),
+            weights=found["weights"],
+            source=found["source"],
+            steps=tuple(found["steps"]),
+            options=dict(found["options"]),
+            seed=found.get("seed"),
+            version=found["version"],
         )
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headway.errors import ShapeProblem, TokenProblem
+from headway.errors import BadInput, ConfigProblem, ShapeProblem, TokenProblem
 
 Ids = npt.NDArray[np.int64]
 
@@ -32,10 +32,19 @@ class Carried:
     card: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.bigrams.ndim != 2 or self.bigrams.shape[0] != 3:
+        for name, axes in (("bigrams", 2), ("validation", 1), ("heldout", 1)):
+            array = getattr(self, name)
+            if not isinstance(array, np.ndarray) or array.dtype.kind not in "iu" or array.ndim != axes:
+                got = f"{array.shape} {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
+                raise ShapeProblem(f"carried {name}", expected=f"whole numbers with {axes} axes", got=got)
+        if self.bigrams.shape[0] != 3:
             raise ShapeProblem(
                 "bigram counts", expected="(3, n): first token, next token, count", got=self.bigrams.shape
             )
+        if self.bigrams.size and self.bigrams[2].min() < 0:
+            raise BadInput("bigram counts", expected="counts >= 0", got=int(self.bigrams[2].min()))
+        if not isinstance(self.card, Mapping):
+            raise ConfigProblem("a card", expected="named fields", got=type(self.card).__name__)
 
     def check_vocabulary(self, d_vocab: int) -> None:
         """Raise TokenProblem when any id lies outside the vocabulary."""

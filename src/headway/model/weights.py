@@ -202,7 +202,7 @@ class Weights:
 
     def content_hash(self) -> str:
         """Sixteen hex digits over config and tensors; equal hashes mean equal models."""
-        parts = [(name, _bytes(t)) for name, t in self.tensors().items()]
+        parts = [(name, raw_bytes(t)) for name, t in self.tensors().items()]
         return content_hash([*parts, ("config", repr(self.config).encode())])
 
     def check_finite(self) -> Weights:
@@ -247,5 +247,6 @@ def _check_shape(name: str, tensor: Tensor, config: ModelConfig) -> None:
         raise ShapeProblem(name, expected=f"({words})", got=shape, next_step=hint)
 
 
-def _bytes(tensor: Tensor) -> bytes:
+def raw_bytes(tensor: Tensor) -> bytes:
+    """The entries of a tensor as they lie in memory, in the order of its indices: what content hashes are over."""
     return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""

@@ -89,7 +89,7 @@ def _position_note(c: ModelConfig) -> str:
 def _file(header: Header, path: Path) -> dict[str, tuple[object, str]]:
     provenance = header.provenance
     carried = [name.removeprefix(_CARRIED) for name in header.tensors if name.startswith(_CARRIED)]
-    sizes = {name: header.tensors[_CARRIED + name][1][-1] for name in carried}
+    sizes = {name: (header.tensors[_CARRIED + name][1] or (0,))[-1] for name in carried}
     texts = ", ".join(f"{sizes[n]:,} {n} ids" for n in ("validation", "heldout") if n in sizes)
     counts = f"{sizes['bigrams']:,} pairs" if "bigrams" in sizes else "none"
     return {

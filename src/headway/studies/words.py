@@ -100,7 +100,9 @@ def _model(weights: Weights) -> str:
         f"{c.n_layers} attention layer{'s' * (c.n_layers != 1)} of {c.n_heads} heads" if c.n_layers else "no layers"
     )
     card = weights.carried.card if weights.carried else {}
-    trained = f", trained on {card['corpus']['description']}" if "corpus" in card else ""
+    corpus = card.get("corpus")
+    described = corpus.get("description") if isinstance(corpus, Mapping) else None
+    trained = f", trained on {described}" if described else ""
     return (
         f"A model with {layers}, d_model {c.d_model}, d_head {c.d_head}, vocabulary {c.d_vocab:,}: "
         f"{size:,} weights, norm {c.norm}, positions {c.positions}{trained}."

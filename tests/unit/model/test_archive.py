@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ from headway.errors import FileProblem, NotFinite, WriteProblem
 from headway.model import archive
 from headway.model.archive import load, save
 from headway.model.carried import Carried
+from headway.model.header import read_header
 from headway.model.process import processed
 from headway.model.weights import Weights
 from headway.provenance import Provenance
+from headway.sources.describe import description
+from headway.studies import words
 from headway.tokens import Tokenizer
 from support.random_models import FEATURES, feature_name, random_weights
 
@@ -162,3 +166,22 @@ def test_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_folder_that_does_not_exist(tmp_path: Path):
     with pytest.raises(WriteProblem, match="Make the folder first"):
         save(random_weights(), tmp_path / "no" / "m.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("steps", [1, 2]), ("steps", "folded"), ("options", 3), ("seed", "x"), ("source", None)]
+)
+def test_provenance_of_another_kind_is_damage(tmp_path: Path, field: str, value: Any):
+    path = save(random_weights(), tmp_path / "m.safetensors")
+    rewrite(path, lambda _, about: about["provenance"].update({field: value}))
+    with pytest.raises(FileProblem, match=f"damaged `headway` metadata.*{field}"):
+        load(path)
+
+
+@pytest.mark.parametrize("card", [{"corpus": 5}, {"corpus": {}}, {"corpus": None}, {"losses": [1]}, {}])
+def test_any_card_can_be_described_and_reported(tmp_path: Path, card: dict[str, Any]):
+    weights = rich()
+    assert weights.carried is not None
+    path = save(weights.replace(carried=replace(weights.carried, card=card)), tmp_path / "m.safetensors")
+    assert len(description(read_header(path), path).rows()) > 10
+    assert ("trained on" in words._model(load(path))) is False

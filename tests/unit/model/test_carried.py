@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from headway.errors import ShapeProblem, TokenProblem
+from headway.errors import BadInput, ConfigProblem, ShapeProblem, TokenProblem
 from headway.model.carried import Carried
 from support.unchecked import as_users_run_it
 
@@ -36,3 +36,26 @@ def test_ids_outside_the_vocabulary_are_refused(name: str, bad: int):
 def test_counts_have_three_rows(shape: tuple[int, int]):
     with as_users_run_it(), pytest.raises(ShapeProblem, match="first token, next token, count"):
         Carried(np.zeros(shape, dtype=np.int64), IDS, IDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("validation", IDS.astype(float)),
+        ("heldout", IDS[None]),
+        ("heldout", [1, 2]),
+        ("validation", IDS > 1),
+        ("bigrams", np.ones((3, 2))),
+    ],
+)
+def test_what_is_no_row_of_ids_is_refused(name: str, value: Any):
+    parts: dict[str, Any] = {"bigrams": np.zeros((3, 0), dtype=np.int64), "validation": IDS, "heldout": IDS}
+    with as_users_run_it(), pytest.raises(ShapeProblem, match=f"carried {name}; expected whole numbers"):
+        Carried(**{**parts, name: value})
+
+
+def test_negative_counts_and_cards_without_fields_are_refused():
+    with pytest.raises(BadInput, match="counts >= 0, got -2"):
+        Carried(np.array([[0], [1], [-2]]), IDS, IDS)
+    with as_users_run_it(), pytest.raises(ConfigProblem, match="a card; expected named fields, got int"):
+        Carried(np.zeros((3, 0), dtype=np.int64), IDS, IDS, 5)  # type: ignore[arg-type]

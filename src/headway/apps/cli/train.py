@@ -42,6 +42,7 @@ def train(
     from headway.sources.trained.corpus import read_corpus
     from headway.sources.trained.recipes import recipe as named
     from headway.sources.trained.run_folder import RunFolder
+    from headway.sources.trained.training import nothing_begun
     from headway.sources.trained.training import train as run
 
     if resume and (text is not None or tokens is not None or compute.seed):
@@ -54,9 +55,12 @@ def train(
     folder = RunFolder(out)
     if resume and folder.exists and (other := folder.about()["recipe"]["name"]) != recipe:
         raise UsageError("the run is of another recipe", where=str(out), expected=recipe, got=other)
-    corpus = None if text is None else read_corpus(text)
+    if not resume:
+        folder.require_empty()  # before anything is read
     bar = _Bar(output)
     try:
+        with nothing_begun(out):
+            corpus = None if text is None else read_corpus(text)
         with compute.as_default():
             weights = run(chosen, out, corpus=corpus, resume=resume, on_progress=bar)
     finally:
@@ -83,7 +87,12 @@ class _Bar:
         import time
 
         now = time.monotonic()
-        if self._quiet or (now - self._last < (0.2 if self._terminal else 60) and at.step < at.steps):
+        if self._quiet:
+            return
+        if at.doing != "training":
+            print(f"{at.doing} ...", file=sys.stderr, flush=True)
+            return
+        if now - self._last < (0.2 if self._terminal else 60) and at.step < at.steps:
             return
         self._last = now
         left = f"{at.seconds_left / 60:.0f} min" if at.seconds_left > 90 else f"{at.seconds_left:.0f} s"

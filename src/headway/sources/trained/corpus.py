@@ -87,6 +87,10 @@ def _walk(paths: Iterable[str | Path]) -> list[Path]:
             found += sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
         elif path.is_file():
             found.append(path)
+        elif path.exists():
+            raise FileProblem(
+                "not a file of text", where=str(path), expected="a file or folder", got="a device or pipe"
+            )
         else:
             raise FileProblem("no such file or folder", where=str(path))
     return found

@@ -27,13 +27,17 @@ from headway.sources.trained.recipes import Recipe
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands: steps done of all, loss (nats, mean of the last steps), tokens a second, seconds left."""
+    """Where a run stands: steps done of all, loss (nats, mean of the last steps), tokens a second, seconds left.
+
+    doing: `training`, or what comes before it; then there is no loss, speed or time left yet (NaN).
+    """
 
     step: int
     steps: int
     loss: float
     tokens_per_second: float
     seconds_left: float
+    doing: str = "training"
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +145,11 @@ def optimise(
         while training.step < recipe.steps:
             loss = float(training.advance(*windows.batch(training.step, recipe.batch)))
             if math.isnan(loss):
-                raise NotFinite("the loss is NaN", where=f"step {training.step}", next_step="Resume with a lower rate")
+                raise NotFinite(
+                    "the loss is NaN",
+                    where=f"step {training.step}",
+                    next_step=f"Start a new run with a rate below {recipe.rate:g}; what was saved before stays as it is",
+                )
             if on_progress is not None:
                 on_progress(pace.progress(training.step, recipe, loss))
             yield loss

@@ -15,6 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from headway.errors import FileProblem, UsageError, WriteProblem
 from headway.model.carried import Carried
+from headway.model.weights import raw_bytes
+from headway.provenance import content_hash
 from headway.sources.trained.corpus import SPLITS
 from headway.sources.trained.data import bigram_counts
 from headway.sources.trained.loop import State
@@ -45,14 +47,20 @@ class RunFolder(RunPaths):
     def start(self, about: Mapping[str, Any], ids: Mapping[str, np.ndarray]) -> None:
         """Lay out a new run. Raises UsageError when the folder already holds one or other files."""
         self.require_empty()
+        self.make()
+        tensors = {name: torch.from_numpy(ids[name].astype(np.int32)) for name in SPLITS}
+        write_atomic(self.path / "data.safetensors", lambda temp: save_file(tensors, temp))
+        whole = {**about, "data": _hash(tensors)}
+        whole["hash"] = _hash_of_json(whole)
+        # run.json last: its presence says that everything before it is whole.
+        write_bytes_atomic(self.path / "run.json", json.dumps(whole, indent=1, ensure_ascii=False).encode())
+
+    def make(self) -> None:
+        """Make what is missing of the folder itself: a run may have lost its snapshots and go on."""
         try:
             (self.path / "snapshots").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise WriteProblem("the run folder cannot be made", where=str(self.path), got=error.strerror) from error
-        tensors = {name: torch.from_numpy(ids[name].astype(np.int32)) for name in SPLITS}
-        write_atomic(self.path / "data.safetensors", lambda temp: save_file(tensors, temp))
-        # run.json last: its presence says that everything before it is whole.
-        write_bytes_atomic(self.path / "run.json", json.dumps(about, indent=1, ensure_ascii=False).encode())
 
     def about(self) -> dict[str, Any]:
         """The contents of run.json. Raises FileProblem when it is missing or damaged."""
@@ -61,6 +69,7 @@ class RunFolder(RunPaths):
             Recipe.from_dict(about["recipe"])
             if not isinstance(about["tokenizer"], str) or not isinstance(about["corpus"], dict):
                 raise TypeError("tokenizer or corpus")
+            _check_hash(self.path / "run.json", about["hash"], _hash_of_json(about))
             return about
         except FileNotFoundError as error:
             raise FileProblem("no training run here", where=str(self.path), expected="run.json") from error
@@ -68,8 +77,10 @@ class RunFolder(RunPaths):
             raise FileProblem("damaged", where=str(self.path / "run.json"), got=repr(error)[:200]) from error
 
     def ids(self) -> dict[str, np.ndarray]:
-        """Token ids of the splits."""
-        return {n: t.numpy().astype(np.int64) for n, t in _read(self.path / "data.safetensors")[0].items()}
+        """Token ids of the splits. Raises FileProblem when they are not those the run was started with."""
+        tensors, _ = _read(self.path / "data.safetensors")
+        _check_hash(self.path / "data.safetensors", self.about()["data"], _hash(tensors))
+        return {n: t.numpy().astype(np.int64) for n, t in tensors.items()}
 
     def carried(self, bos: int, **card: Any) -> Carried:
         """What weights of this run take along: bigram counts, validation and held-out ids, recipe and corpus as card."""
@@ -84,17 +95,20 @@ class RunFolder(RunPaths):
         groups = {"tensor": state.tensors, "first": state.first_moments, "second": state.second_moments}
         tensors = {f"{kind}.{n}": t.contiguous() for kind, group in groups.items() for n, t in group.items()}
         # Data order and random numbers are functions of the recipe's seed, which run.json keeps, and of the step.
-        metadata = {"step": str(state.step)}
+        stamp = {"step": str(state.step), "run": self.about()["hash"]}
+        # One entry, since safetensors writes several in an order drawn anew each time.
+        metadata = {"state": json.dumps({**stamp, "hash": _hash(tensors, **stamp)})}
         write_atomic(self.path / "state.safetensors", lambda temp: save_file(tensors, temp, metadata))
 
     def load_state(self, fresh: State) -> State:
         """The last checkpoint, laid out in memory like `fresh`; `fresh` itself when nothing was saved yet.
 
-        Raises FileProblem when it is damaged or belongs to a model of other shapes.
+        Raises FileProblem when it is damaged or belongs to another run or a model of other shapes.
         """
-        if not (self.path / "state.safetensors").exists():
+        path = self.path / "state.safetensors"
+        if not path.exists():
             return fresh
-        tensors, metadata = _read(self.path / "state.safetensors")
+        tensors, metadata = _read(path)
         parts: list[dict[str, torch.Tensor]] = []
         for kind, group in (
             ("tensor", fresh.tensors),
@@ -104,11 +118,17 @@ class RunFolder(RunPaths):
             # Tensors without entries (no layers) have no moments: the optimiser never sees them.
             wanted = {n: f"{kind}.{n}" for n, t in group.items() if kind == "tensor" or t.numel()}
             if any(key not in tensors or tensors[key].shape != group[n].shape for n, key in wanted.items()):
-                raise FileProblem("a checkpoint of another model", where=str(self.path / "state.safetensors"))
+                raise FileProblem("a checkpoint of another model", where=str(path))
             parts.append({n: torch.empty_like(group[n]).copy_(tensors[key]) for n, key in wanted.items()})
-        if not metadata.get("step", "").isdecimal():
-            raise FileProblem("a checkpoint that does not say its step", where=str(self.path / "state.safetensors"))
-        return State(int(metadata["step"]), *parts)
+        try:
+            stamp = {n: str(text) for n, text in json.loads(metadata["state"]).items()}
+            step = int(stamp["step"])
+        except (KeyError, ValueError, AttributeError, RecursionError) as error:
+            raise FileProblem("a checkpoint that does not say its step", where=str(path)) from error
+        _check_hash(path, stamp.pop("hash", ""), _hash(tensors, **stamp))
+        if stamp.get("run") != self.about()["hash"]:
+            raise FileProblem("a checkpoint of another run", where=str(path), expected=self.about()["hash"])
+        return State(step, *parts)
 
     def log(self, **entry: Any) -> None:
         """Append one line of losses; a line cut by a crash is the reader's to skip."""
@@ -117,6 +137,31 @@ class RunFolder(RunPaths):
                 file.write(json.dumps(entry) + "\n")
         except OSError as error:
             raise WriteProblem("the log cannot be written", where=str(self.path), got=error.strerror) from error
+
+
+def _hash(tensors: Mapping[str, torch.Tensor], **stamp: str) -> str:
+    return content_hash(
+        [
+            *((name, raw_bytes(t)) for name, t in tensors.items()),
+            *((f"stamp {n}", v.encode()) for n, v in stamp.items()),
+        ]
+    )
+
+
+def _hash_of_json(about: Mapping[str, Any]) -> str:
+    rest = {name: value for name, value in about.items() if name != "hash"}
+    return content_hash([("about", json.dumps(rest, sort_keys=True).encode())])
+
+
+def _check_hash(path: Path, expected: str, got: str) -> None:
+    if expected != got:
+        raise FileProblem(
+            "damaged: its content hash differs",
+            where=str(path),
+            expected=expected or "a hash",
+            got=got,
+            next_step="Nothing was trained on it. Put a copy back, or start a new run",
+        )
 
 
 def _read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +43,15 @@ def train(
 
     corpus: default the running Python's standard library source. resume: go on with the run in `out`, bit for bit as if
     it had never stopped; recipe and text then come from the run. on_snapshot(step, weights) is called where weights are
-    kept. Raises Interrupted after Ctrl-C with everything saved, UsageError when `out` holds something else.
+    kept. Raises Interrupted after Ctrl-C with everything saved, or before the first step with nothing begun; UsageError
+    when `out` holds something else.
     """
     folder = RunFolder(Path(out))
     if not (resume and folder.exists):
         folder.require_empty()  # before minutes go into reading the text
-        _start(folder, recipe, corpus or standard_library())
+        with nothing_begun(out):
+            _start(folder, recipe, corpus, on_progress or (lambda _: None))
+    folder.make()
     about = folder.about()
     recipe = Recipe.from_dict(about["recipe"])
     tokenizer = Tokenizer.from_json(about["tokenizer"], where=str(folder.path / "run.json"))
@@ -109,8 +114,29 @@ def held_out_loss(weights: Weights, ids: np.ndarray, windows: int | None = None)
     return total / len(starts)
 
 
-def _start(folder: RunFolder, recipe: Recipe, corpus: Corpus) -> None:
+@contextmanager
+def nothing_begun(out: str | Path) -> Generator[None]:
+    """While a text is made ready: Ctrl-C becomes Interrupted, saying that no run was begun."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "stopped before training began; there is nothing to resume",
+            where=str(out),
+            next_step="Start again with the same command",
+        ) from None
+
+
+def _start(folder: RunFolder, recipe: Recipe, given: Corpus | None, tell: Callable[[Progress], None]) -> None:
+    def doing(what: str) -> None:
+        tell(Progress(0, recipe.steps, math.nan, math.nan, math.nan, what))
+
+    if given is None:
+        doing("reading the standard library")
+    corpus = given or standard_library()
+    doing(f"making a tokenizer from {len(corpus.files):,} files")
     tokenizer = train_bpe((text for _, text in corpus.split("training")), recipe.d_vocab)
+    doing("encoding the text")
     ids = {part: encode_files(corpus.split(part), tokenizer) for part in SPLITS}
     _check_lengths(ids, recipe, tokenizer)
     about = {

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sysconfig
 from pathlib import Path
 
@@ -106,3 +107,12 @@ def test_the_standard_library_leaves_out_tests_and_other_packages(tmp_path: Path
     assert dict(found.files) == wanted, "what is not UTF-8 is left out too"
     assert [n for n, _ in found.files] == sorted(wanted)
     assert found.licence == "PSF-2.0" and found.description.startswith("Python 3.")
+
+
+def test_a_device_or_pipe_is_no_text(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (Path(os.devnull), tmp_path / "pipe"):
+        with pytest.raises(FileProblem, match=r"not a file of text.*got a device or pipe"):
+            read_corpus([path])
+    (tmp_path / "a.txt").write_text("words in a file")
+    assert [name for name, _ in read_corpus([tmp_path]).files], "a pipe inside a folder is passed over"

@@ -164,7 +164,7 @@ def test_a_loss_that_is_no_number_stops_before_anything_is_saved():
         if at.step == 3:
             run.weights.W_Q.data[0, 0, 0, 0] = torch.nan
 
-    with pytest.raises(NotFinite, match=r"step 4.*lower rate"):
+    with pytest.raises(NotFinite, match=r"step 4.*a rate below 0.002"):
         list(optimise(run, windows(recipe), save=saved.append, on_progress=poison))
     assert saved == []
 

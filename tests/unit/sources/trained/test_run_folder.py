@@ -27,7 +27,9 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_what_is_laid_out_is_read_back(folder: RunFolder):
-    assert folder.exists and folder.about() == {"recipe": RECIPE.to_dict(), "é": "ü", "tokenizer": "{}", "corpus": {}}
+    about = folder.about()
+    assert folder.exists and len(about.pop("data")) == len(about.pop("hash")) == 16
+    assert about == {"recipe": RECIPE.to_dict(), "é": "ü", "tokenizer": "{}", "corpus": {}}
     found = folder.ids()
     assert {n: a.tolist() for n, a in found.items()} == {n: a.tolist() for n, a in IDS.items()}
     assert {a.dtype for a in found.values()} == {np.dtype(np.int64)}
@@ -152,3 +154,48 @@ def test_snapshots_in_the_order_of_their_numbers(folder: RunFolder):
     assert folder.weights_path() == folder.model_path
     with pytest.raises(UnknownName, match=r"\[3, 20, 100\]"):
         folder.weights_path("4")
+
+
+def read_all(folder: RunFolder) -> None:
+    folder.ids()
+    folder.load_state(STATE)
+
+
+@pytest.mark.parametrize("name", ["state.safetensors", "data.safetensors", "run.json"])
+def test_one_flipped_bit_is_never_trained_on(folder: RunFolder, name: str):
+    folder.save_state(STATE)
+    path = folder.path / name
+    whole = path.read_bytes()
+    places = range(len(whole) - 9, len(whole), 4) if name != "run.json" else (whole.index(b"d_head") + 9,)
+    for at in places:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(FileProblem, match=r"content hash differs.*Put a copy back"):
+            read_all(folder)
+    path.write_bytes(whole)
+    assert folder.load_state(STATE).step == STATE.step
+
+
+def test_a_step_that_was_changed_is_damage(folder: RunFolder):
+    folder.save_state(STATE)
+    path = folder.path / "state.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'\\"step\\": \\"0\\"', b'\\"step\\": \\"9\\"'))
+    assert path.read_bytes() != whole
+    with pytest.raises(FileProblem, match="content hash differs"):
+        folder.load_state(STATE)
+
+
+def test_checkpoint_and_text_of_another_run_are_refused(folder: RunFolder, tmp_path: Path):
+    other = RunFolder(tmp_path / "other")
+    other.start(
+        {"recipe": RECIPE.to_dict(), "tokenizer": "{}", "corpus": {"hash": "x"}}, {**IDS, "heldout": np.array([6])}
+    )
+    other.save_state(STATE)
+    for name, expected in (("state.safetensors", "checkpoint of another run"), ("data.safetensors", "content hash")):
+        kept = (folder.path / name).read_bytes() if (folder.path / name).exists() else None
+        (folder.path / name).write_bytes((other.path / name).read_bytes())
+        with pytest.raises(FileProblem, match=expected):
+            read_all(folder)
+        (folder.path / name).unlink()
+        if kept is not None:
+            (folder.path / name).write_bytes(kept)

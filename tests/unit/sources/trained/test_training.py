@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +145,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(straight: RunFolder, tmp_path: P
 
 
 def test_a_rate_that_explodes_is_named_and_no_model_is_left(tmp_path: Path):
-    with pytest.raises(NotFinite):
+    with pytest.raises(NotFinite, match=r"Start a new run with a rate below 1e\+38"):
         train(small_recipe(rate=1e38), tmp_path / "run", corpus=small_corpus())
     assert not RunFolder(tmp_path / "run").model_path.exists()
 
@@ -188,3 +192,73 @@ def test_held_out_loss_by_hand(bos: int | None):
     assert held_out_loss(weights, ids, windows=2) != held_out_loss(weights, ids)
     with pytest.raises(TextProblem, match="n_ctx=16"):
         held_out_loss(weights, ids[:15])
+
+
+def test_a_run_that_lost_its_snapshots_goes_on(straight: RunFolder, tmp_path: Path):
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        train(small_recipe(), out, corpus=small_corpus(), on_progress=stop_at(5))
+    shutil.rmtree(out / "snapshots")
+    train(small_recipe(), out, resume=True)
+    assert RunFolder(out).snapshots() == [8, 12]
+    assert RunFolder(out).model_path.read_bytes() == straight.model_path.read_bytes()
+
+
+def test_what_comes_before_training_is_told(tmp_path: Path):
+    told: list[str] = []
+    train(small_recipe(), tmp_path / "run", corpus=small_corpus(), on_progress=lambda at: told.append(at.doing))
+    assert told[:2] == ["making a tokenizer from 6 files", "encoding the text"]
+    assert told[2:] == ["training"] * STEPS
+
+
+@pytest.mark.parametrize("moment", ["making a tokenizer", "encoding"])
+def test_ctrl_c_before_the_first_step_leaves_nothing_and_says_so(tmp_path: Path, moment: str):
+    def stop(at: Progress) -> None:
+        if at.doing.startswith(moment):
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match=r"nothing to resume.*same command") as stopped:
+        train(small_recipe(), tmp_path / "run", corpus=small_corpus(), on_progress=stop)
+    assert stopped.value.exit_code == 130 and not (tmp_path / "run").exists()
+
+
+CHILD = """
+import os, resource, signal, sys
+from pathlib import Path
+from headway.sources.trained import run_folder
+from headway.sources.trained.training import train
+from support.small_runs import small_corpus, small_recipe
+
+how, out = sys.argv[1:]
+whole = run_folder.save_file
+
+def cut(tensors, path, metadata=None):
+    if "state" not in str(path):
+        return whole(tensors, path, metadata)
+    if how == "kill":
+        whole(tensors, path, metadata)
+        Path(path).write_bytes(Path(path).read_bytes()[:1000])
+        os.kill(os.getpid(), signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    return whole(tensors, path, metadata)
+
+run_folder.save_file = cut
+train(small_recipe(), out, resume=True)
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("kill", -signal.SIGKILL), ("full", 1)])
+def test_a_checkpoint_cut_short_in_another_process(straight: RunFolder, tmp_path: Path, how: str, code: int):
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        train(small_recipe(), out, corpus=small_corpus(), on_progress=stop_at(5))
+    before = (out / "state.safetensors").read_bytes()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", CHILD, how, str(out)]
+    child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert child.returncode == code, child.stderr
+    assert ("WriteProblem" in child.stderr) == (how == "full"), child.stderr
+    assert (out / "state.safetensors").read_bytes() == before
+    train(small_recipe(), out, resume=True)
+    assert RunFolder(out).model_path.read_bytes() == straight.model_path.read_bytes()
