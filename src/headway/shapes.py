@@ -13,12 +13,32 @@ last. jaxtyping checks these names in the tests only.
 
 from __future__ import annotations
 
-from jaxtyping import Bool, Float, Int
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
-Tokens = Int[Tensor, "batch pos"]
+from headway.errors import ShapeProblem
+
+Tokens = Integer[Tensor, "batch pos"]
 Keep = Bool[Tensor, "batch pos"]
 Stream = Float[Tensor, "batch pos d_model"]
 Logits = Float[Tensor, "batch pos vocab"]
 Pattern = Float[Tensor, "batch head dst src"]
 PerHead = Float[Tensor, "batch head pos d_model"]
+
+
+def whole_ids(ids: Any, what: str, axes: str) -> Integer[Tensor, "..."]:
+    """Token ids as int64, from a tensor of any integer type with the named axes. Raises ShapeProblem for all else.
+
+    >>> whole_ids(torch.tensor([[3, 1]], dtype=torch.uint16), "tokens", "batch pos").dtype
+    torch.int64
+    """
+    whole = isinstance(ids, Tensor) and not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
+    if not whole or ids.ndim != len(axes.split()):
+        got = f"{tuple(ids.shape)} {ids.dtype}" if isinstance(ids, Tensor) else type(ids).__name__
+        hint = None if isinstance(ids, Tensor) else "Make a tensor of them: torch.tensor(...)"
+        expected = f"whole-number ids ({', '.join(axes.split())})"
+        raise ShapeProblem(what, expected=expected, got=got, next_step=hint)
+    return ids.long()

@@ -193,3 +193,12 @@ def _as_float(x: float | Tensor) -> Tensor:
     if not isinstance(x, Tensor):
         return torch.tensor(x, dtype=torch.float64)
     return x if x.is_floating_point() else x.to(torch.float64)
+
+
+def check_seed(seed: int) -> None:
+    """Raise UsageError for what is no seed.
+
+    >>> check_seed(0)
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise UsageError("a seed", expected="a whole number >= 0", got=repr(seed))

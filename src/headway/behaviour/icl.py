@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headway.behaviour.averages import Averages
-from headway.behaviour.windows import Progress, window_losses
+from headway.behaviour.windows import Progress, checked_windows, window_losses
 from headway.errors import ShapeProblem, TextProblem, UsageError
 from headway.model.weights import Weights
 from headway.tables.table import Column, Table
@@ -98,18 +98,20 @@ def _losses(
 ) -> Float[Tensor, "window pos"]:
     if losses is None:
         return window_losses(weights, windows, progress=progress)
-    expected = (windows.shape[0], windows.shape[1] - 1)
-    if tuple(losses.shape) != expected:
-        raise ShapeProblem("losses", expected=f"(window={expected[0]}, pos={expected[1]})", got=tuple(losses.shape))
+    n, length = checked_windows(windows, weights.config).shape
+    if not isinstance(losses, Tensor) or tuple(losses.shape) != (n, length - 1):
+        got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise ShapeProblem("losses", expected=f"a tensor (window={n}, pos={length - 1})", got=got)
     return losses
 
 
 def _stretch(name: str, where: Where, n: int) -> tuple[int, int]:
-    first, last = (where, where) if isinstance(where, int) else where
-    if first < 0 or last < first:
-        raise UsageError(
-            f"{name} positions", expected="a position >= 0, or (first, last) with first <= last", got=where
-        )
+    ends = where if isinstance(where, tuple | list) else (where, where)
+    whole = len(ends) == 2 and all(isinstance(end, int) and not isinstance(end, bool) for end in ends)
+    if not whole or not 0 <= ends[0] <= ends[1]:
+        expected = "a position >= 0, or (first, last) with first <= last"
+        raise UsageError(f"{name} positions", expected=expected, got=repr(where))
+    first, last = ends
     if last >= n:
         raise TextProblem(
             f"windows too short for the {name} positions",

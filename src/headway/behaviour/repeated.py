@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from headway.algebra.null import check_seed
 from headway.behaviour.averages import Averages
 from headway.behaviour.observed import Arrays, Observed
 from headway.behaviour.windows import batches, token_losses
@@ -23,6 +24,7 @@ from headway.model.config import ModelConfig
 from headway.model.forward import logits, run
 from headway.model.recording import Recording
 from headway.model.weights import Weights
+from headway.shapes import whole_ids
 from headway.tables.table import Column, Table
 
 RARE_AND_COMMON = 0.04  # share of the vocabulary left out at each end, when frequencies are known
@@ -99,8 +101,9 @@ def repeated_tokens(
     for name, value, least in (("length", length, 1), ("copies", copies, 2), ("rows", rows, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise UsageError(f"{name} of repeated tokens", expected=f"a whole number >= {least}", got=repr(value))
+    check_seed(seed)
     d_vocab, bos = _vocabulary(config)
-    ids = (token_pool(config) if pool is None else pool).numpy()
+    ids = (token_pool(config) if pool is None else whole_ids(pool, "pool of tokens", "pool")).cpu().numpy()
     if ids.size and (ids.min() < 0 or ids.max() >= d_vocab):
         raise TokenProblem(
             "pool of tokens", expected=f"0 .. d_vocab-1={d_vocab - 1}", got=f"{ids.min()} .. {ids.max()}"
@@ -237,7 +240,7 @@ def _check_repeats(seen: Observed, length: int) -> int:
 def _vocabulary(config: ModelConfig | int) -> tuple[int, int | None]:
     if isinstance(config, ModelConfig):
         return config.d_vocab, config.bos
-    if isinstance(config, bool) or config < 1:
+    if isinstance(config, bool) or not isinstance(config, int) or config < 1:
         raise UsageError("a vocabulary size", expected="a whole number >= 1", got=repr(config))
     return config, None
 

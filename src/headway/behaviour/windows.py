@@ -15,6 +15,7 @@ from headway.model.config import ModelConfig
 from headway.model.forward import logits, run
 from headway.model.recording import Recording
 from headway.model.weights import Weights
+from headway.shapes import whole_ids
 
 Progress = Callable[[int, int], object]
 Ids = Sequence[int] | np.ndarray | Tensor
@@ -31,11 +32,13 @@ def text_windows(ids: Ids, config: ModelConfig, *, limit: int | None = None) -> 
     >>> text_windows([1, 2, 3, 4, 5, 6, 7], c).tolist()
     [[0, 1, 2, 3], [0, 4, 5, 6]]
     """
-    row = torch.as_tensor(ids)
-    if row.ndim != 1 or row.is_floating_point() or row.dtype == torch.bool:
-        raise ShapeProblem("token ids of a text", expected="whole numbers (pos)", got=f"{tuple(row.shape)} {row.dtype}")
-    if limit is not None and (isinstance(limit, bool) or limit < 1):
-        raise UsageError("a number of windows", expected="limit >= 1, or None for all", got=limit)
+    try:
+        row = torch.as_tensor(ids)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ShapeProblem("token ids of a text", expected="whole-number ids (pos)", got=str(error)) from None
+    row = whole_ids(row, "token ids of a text", "pos")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise UsageError("a number of windows", expected="a whole limit >= 1, or None for all", got=repr(limit))
     needed = config.n_ctx + (config.bos is None)
     if len(row) < needed:
         raise TextProblem(
@@ -45,7 +48,7 @@ def text_windows(ids: Ids, config: ModelConfig, *, limit: int | None = None) -> 
             next_step="Give more text",
         )
     _check_ids(row, config)
-    windows = row.long().unfold(0, needed, config.n_ctx)
+    windows = row.unfold(0, needed, config.n_ctx)
     if limit is not None and limit < len(windows):
         windows = windows[torch.arange(limit) * len(windows) // limit]
     if config.bos is None:
@@ -57,8 +60,7 @@ def record_windows(
     weights: Weights, windows: Tensor, *, rows: int = 8, progress: Progress | None = None
 ) -> Iterator[Recording]:
     """A recording of each batch of windows' inputs (all tokens but the last of each row), one at a time."""
-    check_windows(windows, weights.config)
-    windows = windows.to(weights.device)
+    windows = checked_windows(windows, weights.config).to(weights.device)
     for part in batches(len(windows), rows, progress):
         yield run(weights, windows[part, :-1])
 
@@ -71,8 +73,7 @@ def window_losses(
 
     windows: [window, pos] ids, BOS included. rows: windows at a time. progress: called with (done, total).
     """
-    check_windows(windows, weights.config)
-    windows = windows.to(weights.device)
+    windows = checked_windows(windows, weights.config).to(weights.device)
     parts = batches(len(windows), rows, progress)
     return torch.cat([token_losses(logits(weights, windows[part, :-1]), windows[part, 1:]) for part in parts])
 
@@ -85,21 +86,20 @@ def token_losses(
     return F.cross_entropy(wide.transpose(1, 2), targets, reduction="none").double()
 
 
-def check_windows(windows: Tensor, config: ModelConfig) -> None:
-    """Raise unless these are rows of at least two known ids."""
-    if windows.ndim != 2 or windows.is_floating_point() or windows.dtype == torch.bool:
-        got = f"{tuple(windows.shape)} {windows.dtype}"
-        raise ShapeProblem("windows", expected="whole-number ids (window, pos)", got=got)
+def checked_windows(windows: Tensor, config: ModelConfig) -> Int[Tensor, "window pos"]:
+    """The windows as int64. Raises unless they are rows of at least two known ids."""
+    windows = whole_ids(windows, "windows", "window pos")
     if not len(windows) or windows.shape[1] < 2:
         expected = "at least one window of two tokens: one to read, one to predict"
         raise TextProblem("nothing to predict", expected=expected, got=tuple(windows.shape))
     _check_ids(windows, config)
+    return windows
 
 
 def batches(total: int, rows: int, progress: Progress | None = None) -> Iterator[slice]:
     """Slices of `rows` out of `total`; progress is told after each has been used."""
-    if isinstance(rows, bool) or rows < 1:
-        raise UsageError("a batch has rows", expected="rows >= 1", got=rows)
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
+        raise UsageError("a batch has rows", expected="a whole number of rows >= 1", got=repr(rows))
     for start in range(0, total, rows):
         yield slice(start, min(start + rows, total))
         if progress is not None:

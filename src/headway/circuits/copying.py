@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headway.algebra.null import copying_null, eigenvalue_ratio
+from headway.algebra.null import check_seed, copying_null, eigenvalue_ratio
 from headway.errors import UsageError
 from headway.model.process import processed
 from headway.model.weights import Weights
@@ -69,6 +69,7 @@ def copying_scores(weights: Weights, *, processing: str = "folded", draws: int =
         raise UsageError(
             "too few draws for a null", expected="draws >= 2, 200 or more for a z to quote", got=repr(draws)
         )
+    check_seed(seed)
     seen = processed(weights.check_finite(), processing).check_finite()
     c = seen.config
     W_O, W_V = _heads(seen)

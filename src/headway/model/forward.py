@@ -21,7 +21,7 @@ from headway.model.config import ModelConfig
 from headway.model.positions import rotary_waves, rotate, sinusoids
 from headway.model.recording import Change, Edits, Freeze, Recording, apply
 from headway.model.weights import Weights
-from headway.shapes import Keep, Logits, Pattern, Stream, Tokens
+from headway.shapes import Keep, Logits, Pattern, Stream, Tokens, whole_ids
 
 
 def logits(weights: Weights, tokens: Tokens, *, keep: Keep | None = None) -> Logits:
@@ -31,8 +31,8 @@ def logits(weights: Weights, tokens: Tokens, *, keep: Keep | None = None) -> Log
     a padded row gives at its real positions what the row alone gives. Raises ShapeProblem, TextProblem for no tokens,
     TokenProblem for ids outside the vocabulary.
     """
-    _check_tokens(weights.config, tokens, keep)
     c = weights.config
+    tokens = _checked_tokens(c, tokens, keep)
     places = _Places(weights, tokens, keep)
     mask, empty = places.fused_mask()
     stream = _embed(weights, tokens, places)
@@ -74,7 +74,7 @@ def run(
     1
     """
     c = weights.config
-    _check_tokens(c, tokens, keep)
+    tokens = _checked_tokens(c, tokens, keep)
     edits = Edits.parse(edit or {}, weights)
     frozen = freeze.frozen() if isinstance(freeze, Recording) else freeze or Freeze()
     frozen.check(c, tokens, edits)
@@ -184,17 +184,13 @@ def _waves(n: int, config: ModelConfig, dtype: torch.dtype, device: torch.device
     return sinusoids(torch.arange(n, device=device), config).to(dtype)
 
 
-def _check_tokens(config: ModelConfig, tokens: Tokens, keep: Keep | None) -> None:
-    if tokens.ndim != 2 or tokens.is_floating_point():
-        raise ShapeProblem(
-            "tokens", expected="whole-number ids (batch, pos)", got=f"{tuple(tokens.shape)} {tokens.dtype}"
-        )
+def _checked_tokens(config: ModelConfig, tokens: Tokens, keep: Keep | None) -> Tokens:
+    tokens = whole_ids(tokens, "tokens", "batch pos")
     if tokens.numel() == 0:
         raise TextProblem("no tokens", expected="at least one row and one position", got=tuple(tokens.shape))
-    if keep is not None and (keep.shape != tokens.shape or keep.dtype != torch.bool):
-        raise ShapeProblem(
-            "keep", expected=f"bool {tuple(tokens.shape)} like tokens", got=f"{keep.dtype} {tuple(keep.shape)}"
-        )
+    if keep is not None and (not isinstance(keep, Tensor) or keep.shape != tokens.shape or keep.dtype != torch.bool):
+        got = f"{keep.dtype} {tuple(keep.shape)}" if isinstance(keep, Tensor) else type(keep).__name__
+        raise ShapeProblem("keep", expected=f"a bool tensor {tuple(tokens.shape)} like tokens", got=got)
     low, high = (int(t) for t in tokens.aminmax())
     if low < 0 or high >= config.d_vocab:
         raise TokenProblem("token ids", expected=f"0 .. d_vocab-1={config.d_vocab - 1}", got=f"{low} .. {high}")
@@ -205,6 +201,7 @@ def _check_tokens(config: ModelConfig, tokens: Tokens, keep: Keep | None) -> Non
             got=tokens.shape[1],
             next_step="Cut it into windows",
         )
+    return tokens
 
 
 def _embed(weights: Weights, tokens: Tokens, places: _Places) -> Stream:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headway.behaviour.averages import Averages
-from headway.behaviour.windows import Progress, record_windows, token_losses
+from headway.behaviour.windows import Progress, checked_windows, record_windows, token_losses
 from headway.model.weights import Weights
 from headway.paths.expand import order_logits
 from headway.tables.table import Column, Table
@@ -49,7 +49,7 @@ def term_importance(
     ([(0, 1), (1, 2), (2, 1)], True)
     """
     parts: list[Tensor] = []
-    windows = windows.to(weights.device)
+    windows = checked_windows(windows, weights.config).to(weights.device)
     remainder, done = 0.0, 0
     for recording in record_windows(weights, windows, rows=rows, progress=progress):
         targets = windows[done : done + len(recording.tokens), 1:]

@@ -48,7 +48,7 @@ def test_a_limit_spreads_over_the_text():
         ([1, 2, 3, 50], 0, None, TokenProblem, "d_vocab-1=49"),
         ([1, 2, -3, 5], 0, None, TokenProblem, "-3 .. 5"),
         ([[1, 2, 3, 4]], 0, None, ShapeProblem, "pos"),
-        ([1.0, 2.0, 3.0, 4.0], 0, None, ShapeProblem, "whole numbers"),
+        ([1.0, 2.0, 3.0, 4.0], 0, None, ShapeProblem, "whole-number ids"),
         ([1, 2, 3, 4], 0, 0, UsageError, "limit >= 1"),
         ([1, 2, 3, 4], 0, True, UsageError, "limit >= 1"),
     ],
@@ -88,7 +88,7 @@ def test_recordings_cover_the_inputs_in_order():
 
 def test_batches():
     assert [(s.start, s.stop) for s in batches(5, 2)] == [(0, 2), (2, 4), (4, 5)]
-    with pytest.raises(UsageError, match="rows >= 1"):
+    with pytest.raises(UsageError, match="whole number of rows >= 1"):
         list(batches(5, 0))
 
 

@@ -130,5 +130,5 @@ def test_bad_windows_are_refused():
         term_importance(weights, torch.tensor([[0, 1, 13]]))
     with pytest.raises(UsageError, match="n_layers=2"):
         term_importance(weights, random_tokens(weights), max_order=3)
-    with pytest.raises(UsageError, match="rows >= 1"):
+    with pytest.raises(UsageError, match="whole number of rows >= 1"):
         term_importance(weights, random_tokens(weights), rows=0)
