@@ -73,7 +73,8 @@ def composition_scores(
     the part of the writer outside the mean, which is all that anything can read, is rotated.
     Exact up to rounding in the weights' precision, at least float32. A zero circuit gives null and a flag. A model
     without pairs gives an empty table whose meta says why. Raises CannotCompose for a reader in layer 0, UnknownName
-    for a head that does not exist, UsageError for another via, processing or offset. (Elhage et al. 2021, "Composition".)
+    for a head that does not exist, UsageError for another via, processing or offset, NotFinite for weights that are no
+    numbers. (Elhage et al. 2021, "Composition".)
 
     >>> from headway.sources.handmade import induction_model
     >>> composition_scores(induction_model().weights, via="K").rows()[0]["writer"]
@@ -82,7 +83,7 @@ def composition_scores(
     vias = _vias(via)
     chosen = None if reader is None else _reader(weights, reader)
     _check_offset(offset)
-    seen = processed(weights, processing)
+    seen = processed(weights.check_finite(), processing).check_finite()
     found = _pairs(seen.config)
     centred = "reads centred" in seen.provenance.steps
     d = seen.config.d_model - centred
