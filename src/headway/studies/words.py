@@ -27,18 +27,21 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         "How much of what a writer writes lies where a reader's Q, K or V reads. Under a random rotation between the two "
         "the mean square of the score is 1/d; z is the distance from that, of the square. Trained heads share active "
         "directions, so a high z alone proves nothing: see the percentile among all pairs, and the reversed pair, which no "
-        "information can flow through.",
+        "information can flow through. Scores are of weights with their norms folded in; without a norm there is nothing "
+        "to fold, and `raw` stands beside them.",
     ),
     "induction": (
         "An induction head completes `[A B ... A]` with `B`. It needs an earlier head that writes at each position what "
         "stood before it, a K-composition with that head, a pattern that matches prefixes, and an OV circuit that copies. "
         "The margin is to the first writer that is no previous-token head.",
         "Induction gain is the loss on the second half of a random text when that half is shuffled, minus the loss when it "
-        "repeats the first half in order: copying without order gains nothing.",
+        "repeats the first half in order: copying without order gains nothing. Random tokens are unlike any text, so both "
+        "losses may lie above what a uniform guess costs (ln of the vocabulary); their difference is what counts.",
     ),
     "importance": (
         "Patterns and norm scales are held as the model made them; then the loss of all paths with at most k heads is "
-        "taken for each k. Order 0 is the direct path, measured against a uniform guess; order 2 are virtual heads.",
+        "taken for each k. Order 0 is the direct path, measured against a uniform guess; order 2 are virtual heads. The "
+        "loss is over the windows stated, spread evenly over the text; the loss on a model's card is over more of them.",
     ),
     "context": (
         "Loss by how much text stands before. The in-context score is the loss late in the context minus the loss early "
@@ -84,7 +87,7 @@ def facts(weights: Weights, tables: Mapping[str, Table]) -> list[tuple[str, str]
         out.append(("induction gain, nats", f"{_row(tables['induction-gain'])['induction_gain']:.2f}"))
     if len(tables["induction-circuits"]):
         complete = [r for r in tables["induction-circuits"].rows() if r["complete"]]
-        out.append(("induction circuits", str(len(complete))))
+        out.append(("induction circuit" + "s" * (len(complete) != 1), str(len(complete))))
     return out
 
 

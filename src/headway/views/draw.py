@@ -138,12 +138,12 @@ def _scatter(canvas: Canvas, axes: Axes, figure: Scatter, theme: Theme) -> None:
             linewidths=0.5,
             label=printable(group),
         )
-    labels = _short(figure.labels)
-    for i in _outermost(figure.x, figure.y):
-        point = (float(figure.x[i]), float(figure.y[i]))
-        axes.annotate(labels[i], point, xytext=(4, 3), textcoords="offset points", fontsize=7, color=theme.muted)
     axes.grid(True)
     axes.margins(0.08)
+    labels = _short(figure.labels)
+    for i in _apart(axes, figure.x, figure.y, [len(label) for label in labels]):
+        point = (float(figure.x[i]), float(figure.y[i]))
+        axes.annotate(labels[i], point, xytext=(4, 3), textcoords="offset points", fontsize=7, color=theme.muted)
     axes.set_xlabel(printable(figure.x_axis))
     axes.set_ylabel(printable(figure.y_axis))
     if figure.groups is not None and groups:
@@ -151,12 +151,30 @@ def _scatter(canvas: Canvas, axes: Axes, figure: Scatter, theme: Theme) -> None:
 
 
 def _outermost(x: np.ndarray, y: np.ndarray) -> list[int]:
-    """The points to label: all when few, otherwise those farthest from the middle, in units of the spread."""
+    """The points worth a label, farthest from the middle first, in units of the spread."""
     known = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
-    if len(known) <= _LABELLED_POINTS:
-        return [int(i) for i in known]
+    if not len(known):
+        return []
     away = sum(((v[known] - v[known].mean()) / (v[known].std() or 1.0)) ** 2 for v in (x, y))
-    return sorted(int(i) for i in known[np.argsort(-np.asarray(away), kind="stable")[:_LABELLED_POINTS]])
+    return [int(i) for i in known[np.argsort(-np.asarray(away), kind="stable")[:_LABELLED_POINTS]]]
+
+
+def _apart(axes: Axes, x: np.ndarray, y: np.ndarray, lengths: Sequence[int]) -> list[int]:
+    """Of the outermost points those whose labels do not run into one another: the farther out goes first."""
+    chosen: list[int] = []
+    places: list[np.ndarray] = []
+    # Pixels a point. A letter of size 7 is 4.5 points wide and 8 high; the axes will shrink by a fourth for their labels.
+    unit = axes.get_figure().dpi / 72  # type: ignore[union-attr]
+    for i in _outermost(x, y):
+        place = axes.transData.transform((float(x[i]), float(y[i]))) / unit
+        clear = all(
+            abs(place[1] - other[1]) > 11 or not -6 * lengths[i] - 5 < place[0] - other[0] < 6 * lengths[j] + 5
+            for j, other in zip(chosen, places, strict=True)
+        )
+        if clear:
+            chosen.append(i)
+            places.append(place)
+    return chosen
 
 
 def _bars(canvas: Canvas, axes: Axes, figure: Bars, theme: Theme) -> None:

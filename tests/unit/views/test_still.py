@@ -151,3 +151,13 @@ def test_what_is_no_figure_is_refused() -> None:
     unchecked: Any = getattr(draw, "__wrapped__", draw)
     with pytest.raises(UsageError, match="not a figure"):
         unchecked(Canvas(), "picture", THEMES["light"], heading=True)
+
+
+def test_labels_that_would_run_into_one_another_are_left_out() -> None:
+    x, y = np.array([0.0, 0.001, 0.002, 1.0, 0.0]), np.array([0.0, 0.001, 0.0, 1.0, 1.0])
+    figure = Scatter("t", x, y, ["aaaa", "bbbb", "cccc", "far", "top"], x_axis="x", y_axis="y")
+    svg = to_svg(figure)
+    assert "far" in svg and "top" in svg
+    assert sum(name in svg for name in ("aaaa", "bbbb", "cccc")) == 1
+    together = Scatter("t", np.zeros(0), np.zeros(0), [], x_axis="x", y_axis="y")
+    assert "<svg" in to_svg(together)
