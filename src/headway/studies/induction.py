@@ -43,7 +43,8 @@ def induction_circuits(atlas: Table, composition: Table) -> Table:
     rows = sorted((r for r in rows if r is not None), key=lambda r: -(r["reader_prefix_matching"] or 0))
     meta: dict[str, Any] = {"threshold": MATCHES, "composes_z": COMPOSES_Z}
     if not rows:
-        meta["why_empty"] = f"no head above layer 0 has prefix matching of {MATCHES} or more"
+        short = f"no head above layer 0 has prefix matching of {MATCHES} or more"
+        meta["why_empty"] = composition.meta.get("empty", short)
     return Table.from_rows(rows, COLUMNS, composition.provenance, meta)
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import signal
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +22,7 @@ from headway.sources.handmade.induction import induction_model
 from headway.studies.report import Report, report_model, write_report
 from headway.studies.texts import StudyText, study_text
 from headway.tables.files import read_table
+from support.random_models import random_weights
 
 D_VOCAB, N_CTX, LEAK = 20, 64, 1e-3
 
@@ -159,3 +164,42 @@ def test_zero_heads_are_flagged_not_nan() -> None:
     zeroed = dataclasses.replace(w, W_V=w.W_V * torch.tensor([0.0, 1.0], dtype=w.dtype)[:, None, None, None])
     report = report_model(zeroed)
     assert all(row["score"] is None and "L0H0" in row["flag"] for row in report.tables["composition"].rows())
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from headway.sources.handmade import induction_model
+from headway.studies.report import report_model, write_report
+
+left, rename = int(sys.argv[2]), os.replace
+
+def cut(source, target):
+    global left
+    left -= 1
+    if left < 0:
+        Path(source).write_bytes(Path(source).read_bytes()[:50])
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, target)
+
+os.replace = cut
+write_report(report_model(induction_model(d_vocab=9, n_ctx=12).weights), sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("renames", [0, 2, 4])
+def test_a_killed_report_leaves_whole_files_only(tmp_path: Path, renames: int) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", CHILD, str(tmp_path), str(renames)]
+    child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    whole = sorted((tmp_path / "tables").glob("*.parquet"))
+    assert len(whole) == renames and not (tmp_path / "report.html").exists()
+    assert all(read_table(path).rows() is not None for path in whole)
+
+
+def test_a_model_without_layers_is_said_to_have_none() -> None:
+    bare = random_weights(n_layers=0, n_heads=0, n_kv_heads=0, biases="none")
+    said = " ".join(report_model(bare).summary)
+    assert "A model with no layers" in said and "There are no heads to study" in said
+    assert "No induction circuit: no head has an earlier head: 0 layers of 0 heads." in said
