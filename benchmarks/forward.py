@@ -55,10 +55,10 @@ def main() -> int:
 
     turns = {"headway run": lambda: run(ours, tokens), "transformer-lens run_with_cache": lens_run}
     recording = show(
-        "recorded run", interleaved(turns, rounds=15), "headway run", {"transformer-lens run_with_cache": 1.2}
+        "recorded run", interleaved(turns, rounds=31), "headway run", {"transformer-lens run_with_cache": 1.2}
     )
     turns = {"headway logits": our_logits, "transformer-lens forward": lens_forward}
-    fast = show("logits", interleaved(turns, rounds=15), "headway logits", {"transformer-lens forward": 2.0})
+    fast = show("logits", interleaved(turns, rounds=31), "headway logits", {"transformer-lens forward": 2.0})
     return 0 if recording and fast else 1
 
 

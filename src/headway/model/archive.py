@@ -67,13 +67,15 @@ def load(path: str | Path) -> Weights:
     if 0 < len(parts) < 3:
         raise FileProblem("carried texts are incomplete", where=str(path), got="only " + ", ".join(parts))
     if parts:
-        arrays = {n: tensors.pop(f"carried.{n}").numpy().astype(np.int64) for n in ("bigrams", "validation", "heldout")}
+        arrays = {n: _whole(tensors.pop(f"carried.{n}"), n, path) for n in ("bigrams", "validation", "heldout")}
         carried = Carried(**arrays, card=header.card)
     unknown = set(tensors) - set(AXES)
     if unknown:
         raise FileProblem("unknown tensors in the archive", where=str(path), got=", ".join(sorted(unknown)))
     if header.tied:
         tensors["W_U"] = tensors["W_E"].T
+    if len(dtypes := {str(t.dtype) for t in tensors.values()}) > 1:
+        raise FileProblem("tensors of several dtypes", where=str(path), expected="one", got=", ".join(sorted(dtypes)))
     weights = _assemble(header, tensors, carried, path)
     expected = (header.provenance.weights, header.beside)
     got = (weights.content_hash(), _hash_beside(weights.tokenizer, carried) if header.beside else "")
@@ -97,6 +99,13 @@ def _carried_tensors(carried: Carried) -> dict[str, Tensor]:
     """Carried ids in the smallest integers that hold them."""
     arrays = {"bigrams": carried.bigrams, "validation": carried.validation, "heldout": carried.heldout}
     return {name: torch.from_numpy(a.astype(_smallest(a))) for name, a in arrays.items()}
+
+
+def _whole(tensor: Tensor, name: str, path: str | Path) -> np.ndarray:
+    """Carried ids as int64; converting anything but whole numbers would change them in silence."""
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise FileProblem(f"carried {name}", where=str(path), expected="whole numbers", got=tensor.dtype)
+    return tensor.numpy().astype(np.int64)
 
 
 def _hash_beside(tokenizer: Tokenizer | None, carried: Carried | None) -> str:

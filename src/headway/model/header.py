@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,10 @@ def read_safetensors_header(path: str | Path) -> tuple[dict[str, tuple[str, tupl
     """(dtype and shape by tensor, metadata) of any safetensors file, with every offset checked against the file size."""
     where = str(path)
     try:
-        size = Path(path).stat().st_size
+        status = Path(path).stat()
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device may never end
+            raise FileProblem("cannot be read", where=where, expected="a regular file")
+        size = status.st_size
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(_LIMIT, size - 8):

@@ -185,3 +185,18 @@ def test_any_card_can_be_described_and_reported(tmp_path: Path, card: dict[str, 
     path = save(weights.replace(carried=replace(weights.carried, card=card)), tmp_path / "m.safetensors")
     assert len(description(read_header(path), path).rows()) > 10
     assert ("trained on" in words._model(load(path))) is False
+
+
+def test_tensors_of_several_dtypes_are_refused_by_file(tmp_path: Path):
+    path = save(random_weights(), tmp_path / "m.safetensors")
+    rewrite(path, lambda tensors, _: tensors.update(W_O=tensors["W_O"].float()))
+    with pytest.raises(FileProblem, match=r"m.safetensors: tensors of several dtypes.*torch.float32, torch.float64"):
+        load(path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
+def test_carried_ids_that_are_no_whole_numbers_are_refused(tmp_path: Path, dtype: torch.dtype):
+    path = save(rich(), tmp_path / "m.safetensors")
+    rewrite(path, lambda tensors, _: tensors.update({"carried.heldout": tensors["carried.heldout"].to(dtype)}))
+    with pytest.raises(FileProblem, match=f"carried heldout; expected whole numbers, got {dtype}"):
+        load(path)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -121,5 +122,7 @@ def test_a_header_longer_than_the_file_is_not_read(tmp_path: Path):
 def test_what_is_not_there_or_no_file(tmp_path: Path):
     with pytest.raises(FileProblem, match="no such file"):
         read_header(tmp_path / "nothing.safetensors")
-    with pytest.raises(FileProblem, match="cannot be read"):
-        read_header(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(FileProblem, match="cannot be read; expected a regular file"):
+            read_header(path)

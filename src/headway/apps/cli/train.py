@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +42,6 @@ def train(
     """
     from headway.sources.trained.corpus import read_corpus
     from headway.sources.trained.recipes import recipe as named
-    from headway.sources.trained.run_folder import RunFolder
     from headway.sources.trained.training import nothing_begun
     from headway.sources.trained.training import train as run
 
@@ -52,16 +52,14 @@ def train(
         raise UsageError("--tokens", expected="at least 1", got=tokens)
     out = output.o or Path("runs") / recipe
     chosen = named(recipe, **changes)
-    folder = RunFolder(out)
-    if resume and folder.exists and (other := folder.about()["recipe"]["name"]) != recipe:
-        raise UsageError("the run is of another recipe", where=str(out), expected=recipe, got=other)
-    if not resume:
-        folder.require_empty()  # before anything is read
+    _check_folder(out, recipe, resume)  # before anything is read
     bar = _Bar(output)
     try:
-        with nothing_begun(out):
-            corpus = None if text is None else read_corpus(text)
-        with compute.as_default():
+        with compute.as_default():  # a device that is not there is refused before anything is read
+            with nothing_begun(out):
+                if text is not None:
+                    remark(f"reading {', '.join(map(str, text))} ...", output)
+                corpus = None if text is None else read_corpus(text)
             weights = run(chosen, out, corpus=corpus, resume=resume, on_progress=bar)
     finally:
         bar.close()
@@ -76,11 +74,24 @@ def train(
     remark(f"Study it with: headway report {out}", output)
 
 
+def _check_folder(out: Path, recipe: str, resume: bool) -> None:
+    """Raise UsageError unless `out` is free, or to resume, holds a run of this recipe."""
+    from headway.sources.trained.run_folder import RunFolder
+
+    folder = RunFolder(out)
+    if not resume:
+        folder.require_empty()
+    elif not folder.exists:
+        raise UsageError("no run to go on with", where=str(out), next_step="Leave --resume out to begin one")
+    elif (other := folder.about()["recipe"]["name"]) != recipe:
+        raise UsageError("the run is of another recipe", where=str(out), expected=recipe, got=other)
+
+
 class _Bar:
     """Steps, loss, speed and time left on one line of stderr; a line a minute when stderr is no terminal."""
 
     def __init__(self, output: Output) -> None:
-        self._quiet, self._last, self._bar = output.quiet, 0.0, None
+        self._output, self._quiet, self._last = output, output.quiet, 0.0
         self._terminal = sys.stderr.isatty()
 
     def __call__(self, at: Progress) -> None:
@@ -90,7 +101,7 @@ class _Bar:
         if self._quiet:
             return
         if at.doing != "training":
-            print(f"{at.doing} ...", file=sys.stderr, flush=True)
+            remark(f"{at.doing} ...", self._output)
             return
         if now - self._last < (0.2 if self._terminal else 60) and at.step < at.steps:
             return
@@ -100,13 +111,12 @@ class _Bar:
             f"step {at.step:,} of {at.steps:,}  loss {at.loss:.3f} nats  "
             f"{at.tokens_per_second:,.0f} tokens/s  {left} left"
         )
-        print(
-            f"\r\x1b[K{line}" if self._terminal else line,
-            end="" if self._terminal else "\n",
-            file=sys.stderr,
-            flush=True,
-        )
+        self._say(*((f"\r\x1b[K{line}", "") if self._terminal else (line, "\n")))
 
     def close(self) -> None:
         if self._terminal and self._last and not self._quiet:
-            print(file=sys.stderr)
+            self._say("", "\n")
+
+    def _say(self, text: str, end: str) -> None:
+        with suppress(OSError):  # a terminal that went away stops no training
+            print(text, end=end, file=sys.stderr, flush=True)

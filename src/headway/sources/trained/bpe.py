@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headway.errors import TextProblem
+from headway.errors import ConfigProblem, TextProblem
 from headway.tokens.tokenizer import Tokenizer
 
 
 def train_bpe(texts: Iterable[str], d_vocab: int) -> Tokenizer:
     """A byte-level BPE of `d_vocab` tokens: `<|bos|>`, 256 bytes, then merges, most frequent first.
 
-    Raises TextProblem when the texts hold too few repeated pairs for that many tokens.
+    Raises TextProblem when the texts hold too few repeated pairs for that many tokens, ConfigProblem for fewer than 257.
     """
+    if d_vocab < 257:
+        raise ConfigProblem("d_vocab of a byte-level tokenizer", expected="at least 257", got=d_vocab)
     from tokenizers import Tokenizer as Backend
     from tokenizers import decoders, models, pre_tokenizers, trainers
 

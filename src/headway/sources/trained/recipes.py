@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from headway.errors import ConfigProblem, UnknownName, did_you_mean
 from headway.model.config import ModelConfig
+
+_LEAST = {"n_layers": 0, "snapshots": 0, "seed": 0} | dict.fromkeys(
+    ("n_heads", "d_model", "d_head", "d_vocab", "n_ctx", "tokens", "batch"), 1
+)
+_RANGES = {"rate": (0, math.inf), "embed_sd": (0, math.inf), "weight_decay": (0, math.inf), "decay": (0, 1)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +24,7 @@ class Recipe:
     tokens: how many training tokens to see; batch: windows of n_ctx tokens a step; rate: peak AdamW step size, constant
     and then falling linearly to zero over the last `decay` of the run. embed_sd: of the initial W_E (W_O and W_U start
     at zero, the rest at 1 / sqrt(d_model)). snapshots: how many weights are kept on the way, evenly spaced.
+    Raises ConfigProblem for a field of another kind or outside its range.
     """
 
     name: str
@@ -40,6 +47,19 @@ class Recipe:
     snapshots: int = 20
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value < 2**63:
+                raise ConfigProblem(f"recipe {name}", expected=f"a whole number >= {least}", got=repr(value))
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not low <= value <= high or math.isinf(value):
+                raise ConfigProblem(f"recipe {name}", expected=f"a number, {low} .. {high}", got=repr(value))
+        betas: Any = self.betas
+        if not (isinstance(betas, tuple) and len(betas) == 2 and all(type(b) is float and 0 <= b < 1 for b in betas)):
+            raise ConfigProblem("recipe betas", expected="two numbers >= 0 and < 1", got=repr(betas))
+
     @property
     def steps(self) -> int:
         """Optimiser steps of the whole run."""
@@ -61,11 +81,11 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Recipe:
-        """Inverse of `to_dict`."""
+        """Inverse of `to_dict`. Raises ConfigProblem for unknown fields, as the recipe itself for odd ones."""
         known = {f.name for f in dataclasses.fields(cls)}
         if unknown := set(data) - known:
             raise ConfigProblem("unknown recipe fields", got=", ".join(sorted(unknown)))
-        fields: dict[str, Any] = {**data, "betas": tuple(data.get("betas", (0.9, 0.95)))}
+        fields: dict[str, Any] = {n: tuple(v) if n == "betas" and isinstance(v, list) else v for n, v in data.items()}
         return cls(**fields)
 
 
@@ -80,11 +100,11 @@ RECIPES = {
 
 
 def recipe(name: str, **changes: Any) -> Recipe:
-    """A named recipe, with fields changed. Raises UnknownName with near names.
+    """A named recipe, with fields changed. Raises UnknownName with near names, ConfigProblem for odd fields.
 
     >>> recipe("two-layer", tokens=1024 * 50).steps
     50
     """
     if name not in RECIPES:
         raise UnknownName(f"no recipe {name!r}", next_step=did_you_mean(name, RECIPES))
-    return dataclasses.replace(RECIPES[name], **changes)
+    return Recipe.from_dict({**RECIPES[name].to_dict(), **changes})

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from headway.errors import FileProblem, UsageError, WriteProblem
+from headway.errors import ConfigProblem, FileProblem, UsageError, WriteProblem
 from headway.model.carried import Carried
 from headway.model.weights import raw_bytes
 from headway.provenance import content_hash
@@ -23,6 +23,8 @@ from headway.sources.trained.loop import State
 from headway.sources.trained.recipes import Recipe
 from headway.sources.trained.run_paths import RunPaths
 from headway.tables.atomic import write_atomic, write_bytes_atomic
+
+_LOST = "Put a copy back, or start a new run"
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,14 @@ class RunFolder(RunPaths):
         """The contents of run.json. Raises FileProblem when it is missing or damaged."""
         try:
             about = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+            _check_hash(self.path / "run.json", about.get("hash", ""), _hash_of_json(about))
             Recipe.from_dict(about["recipe"])
             if not isinstance(about["tokenizer"], str) or not isinstance(about["corpus"], dict):
                 raise TypeError("tokenizer or corpus")
-            _check_hash(self.path / "run.json", about["hash"], _hash_of_json(about))
             return about
         except FileNotFoundError as error:
             raise FileProblem("no training run here", where=str(self.path), expected="run.json") from error
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ConfigProblem, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FileProblem("damaged", where=str(self.path / "run.json"), got=repr(error)[:200]) from error
 
     def ids(self) -> dict[str, np.ndarray]:
@@ -101,7 +103,7 @@ class RunFolder(RunPaths):
         write_atomic(self.path / "state.safetensors", lambda temp: save_file(tensors, temp, metadata))
 
     def load_state(self, fresh: State) -> State:
-        """The last checkpoint, laid out in memory like `fresh`; `fresh` itself when nothing was saved yet.
+        """The last checkpoint, laid out in memory like `fresh`, in its own dtype; `fresh` when nothing was saved yet.
 
         Raises FileProblem when it is damaged or belongs to another run or a model of other shapes.
         """
@@ -119,7 +121,9 @@ class RunFolder(RunPaths):
             wanted = {n: f"{kind}.{n}" for n, t in group.items() if kind == "tensor" or t.numel()}
             if any(key not in tensors or tensors[key].shape != group[n].shape for n, key in wanted.items()):
                 raise FileProblem("a checkpoint of another model", where=str(path))
-            parts.append({n: torch.empty_like(group[n]).copy_(tensors[key]) for n, key in wanted.items()})
+            parts.append(
+                {n: torch.empty_like(group[n], dtype=(t := tensors[key]).dtype).copy_(t) for n, key in wanted.items()}
+            )
         try:
             stamp = {n: str(text) for n, text in json.loads(metadata["state"]).items()}
             step = int(stamp["step"])
@@ -156,11 +160,11 @@ def _hash_of_json(about: Mapping[str, Any]) -> str:
 def _check_hash(path: Path, expected: str, got: str) -> None:
     if expected != got:
         raise FileProblem(
-            "damaged: its content hash differs",
+            "damaged: its content hash differs" if expected else "without a content hash, as of an older Headway",
             where=str(path),
-            expected=expected or "a hash",
-            got=got,
-            next_step="Nothing was trained on it. Put a copy back, or start a new run",
+            expected=expected or None,
+            got=got if expected else None,
+            next_step=f"Nothing was trained on it. {_LOST}",
         )
 
 
@@ -170,6 +174,6 @@ def _read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
             metadata = file.metadata() or {}
         return load_file(path), metadata
     except FileNotFoundError as error:
-        raise FileProblem("missing", where=str(path)) from error
+        raise FileProblem("missing", where=str(path), next_step=_LOST) from error
     except (SafetensorError, OSError) as error:
-        raise FileProblem("truncated or damaged", where=str(path), got=str(error)) from error
+        raise FileProblem("truncated or damaged", where=str(path), got=str(error), next_step=_LOST) from error

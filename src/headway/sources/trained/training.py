@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from headway.errors import Interrupted, TextProblem
+from headway.errors import Interrupted, TextProblem, UsageError
 from headway.model.archive import save
 from headway.model.forward import logits
 from headway.model.weights import Weights
@@ -21,7 +21,7 @@ from headway.provenance import Provenance
 from headway.sources.trained.bpe import train_bpe
 from headway.sources.trained.corpus import SPLITS, Corpus, standard_library
 from headway.sources.trained.data import Windows, encode_files
-from headway.sources.trained.loop import Progress, Training, initial_state, optimise
+from headway.sources.trained.loop import Progress, State, Training, initial_state, optimise
 from headway.sources.trained.recipes import RECIPES, Recipe
 from headway.sources.trained.run_folder import RunFolder
 from headway.tokens.tokenizer import Tokenizer
@@ -41,10 +41,10 @@ def train(
 ) -> Weights:
     """Train a small model on plain text and leave it, with its checkpoints, in the folder `out`.
 
-    corpus: default the running Python's standard library source. resume: go on with the run in `out`, bit for bit as if
-    it had never stopped; recipe and text then come from the run. on_snapshot(step, weights) is called where weights are
-    kept. Raises Interrupted after Ctrl-C with everything saved, or before the first step with nothing begun; UsageError
-    when `out` holds something else.
+    corpus: default the running Python's standard library source. resume: go on with the run in `out`, if there is one,
+    bit for bit as if it had never stopped; recipe and text then come from the run. on_snapshot(step, weights) is called
+    where weights are kept. Raises Interrupted after Ctrl-C with everything saved, or before the first step with nothing
+    begun; UsageError when `out` holds something else, or a run in another precision than torch's default dtype.
     """
     folder = RunFolder(Path(out))
     if not (resume and folder.exists):
@@ -57,7 +57,9 @@ def train(
     tokenizer = Tokenizer.from_json(about["tokenizer"], where=str(folder.path / "run.json"))
     ids = folder.ids()
     config = recipe.config(_bos(tokenizer))
-    training = Training(recipe, config, folder.load_state(initial_state(recipe, config)))
+    state = folder.load_state(initial_state(recipe, config))
+    _check_precision(state, out)
+    training = Training(recipe, config, state)
     windows = Windows(ids["training"], recipe.n_ctx, _bos(tokenizer), recipe.seed)
 
     def keep(step: int, weights: Weights) -> None:
@@ -80,10 +82,12 @@ def train(
             if training.step % _LOG_EVERY == 0:
                 folder.log(step=training.step, training=sum(recent) / len(recent))
                 recent.clear()
+        return _finish(folder, training.snapshot(), about, ids)
     except Interrupted as stop:
-        command = f"headway train {recipe.name} -o {shlex.quote(str(out))} --resume"
-        raise Interrupted(stop.what, where=stop.where, next_step=f"Go on with: {command}") from None
-    return _finish(folder, training.snapshot(), about, ids)
+        raise Interrupted(stop.what, where=stop.where, next_step=f"Go on with: {_resuming(recipe, out)}") from None
+    except KeyboardInterrupt:  # the second Ctrl-C, or one while the finished model is measured
+        stopped = "stopped at once; what was saved before stays"
+        raise Interrupted(stopped, where=str(out), next_step=f"Go on with: {_resuming(recipe, out)}") from None
 
 
 def held_out_loss(weights: Weights, ids: np.ndarray, windows: int | None = None) -> float:
@@ -125,6 +129,30 @@ def nothing_begun(out: str | Path) -> Generator[None]:
             where=str(out),
             next_step="Start again with the same command",
         ) from None
+
+
+def _check_precision(state: State, out: str | Path) -> None:
+    """Raise UsageError where going on would round what was trained, or pretend to a precision it never had."""
+    kept, here = state.tensors["W_E"].dtype, torch.get_default_dtype()
+    if state.step and kept != here:
+        raise UsageError(
+            "a run goes on in the precision it was begun in",
+            where=str(out),
+            expected=_dtype_option(kept),
+            got=_dtype_option(here),
+        )
+
+
+def _resuming(recipe: Recipe, out: str | Path) -> str:
+    """The command line that goes on with this run as it runs now."""
+    dtype, device = torch.get_default_dtype(), torch.get_default_device().type
+    options = "" if dtype == torch.float32 else f" {_dtype_option(dtype)}"
+    options += "" if device == "cpu" else f" --device {device}"
+    return f"headway train {recipe.name} -o {shlex.quote(str(out))} --resume{options}"
+
+
+def _dtype_option(dtype: torch.dtype) -> str:
+    return f"--dtype {str(dtype).removeprefix('torch.')}"
 
 
 def _start(folder: RunFolder, recipe: Recipe, given: Corpus | None, tell: Callable[[Progress], None]) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.errors import TextProblem
+from headway.errors import ConfigProblem, TextProblem
 from headway.sources.trained.bpe import train_bpe
 from support.small_runs import small_text
 
@@ -34,3 +34,5 @@ def test_the_same_texts_give_the_same_tokenizer():
 def test_too_little_text_is_said():
     with pytest.raises(TextProblem, match="d_vocab=280 tokens, got 25"):
         train_bpe(["ab"], 280)
+    with pytest.raises(ConfigProblem, match="at least 257, got 256"):
+        train_bpe([small_text(1)], 256)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,6 @@ from support.small_runs import STEPS, small_recipe
 IDS = np.arange(400) * 5 % 29 + 1  # each token has one successor
 
 
-def training(recipe: Recipe) -> Training:
-    config = recipe.config(bos=0)
-    return Training(recipe, config, initial_state(recipe, config))
-
-
 def tiny(**changes: Any) -> Recipe:
     merged: dict[str, Any] = {"d_vocab": 30, **changes}
     return small_recipe(**merged)
@@ -30,6 +26,35 @@ def tiny(**changes: Any) -> Recipe:
 
 def windows(recipe: Recipe) -> Windows:
     return Windows(IDS, recipe.n_ctx, 0, recipe.seed)
+
+
+class Run:
+    """A small run: its losses, the states it saved, where its progress went; `hook` is called at each step."""
+
+    def __init__(self, recipe: Recipe, state: State | None = None) -> None:
+        config = recipe.config(bos=0)
+        self.recipe, self.training = recipe, Training(recipe, config, state or initial_state(recipe, config))
+        self.saved: list[State] = []
+        self.seen: list[Progress] = []
+        self.losses: list[float] = []
+
+    def go(self, hook: Callable[[Progress], None] = lambda _: None, **options: Any) -> Run:
+        def tell(at: Progress) -> None:
+            self.seen.append(at)
+            hook(at)
+
+        steps = optimise(self.training, windows(self.recipe), save=self.saved.append, on_progress=tell, **options)
+        self.losses.extend(steps)
+        return self
+
+    @property
+    def saved_steps(self) -> list[int]:
+        return [state.step for state in self.saved]
+
+
+@pytest.fixture
+def run() -> Run:
+    return Run(tiny())
 
 
 def test_the_start_is_seeded_and_silent():
@@ -50,7 +75,7 @@ def test_one_step_by_hand():
     mean over tokens of -log softmax, found again by plain loops.
     """
     recipe = tiny(n_layers=1, rate=0.01, weight_decay=0.1, batch=2)
-    run = training(recipe)
+    run = Run(recipe).training
     run.weights.W_U.data.normal_(generator=torch.Generator().manual_seed(3))
     before = {n: t.detach().clone() for n, t in run.weights.tensors().items()}
     inputs, targets = windows(recipe).batch(0, 2)
@@ -69,121 +94,80 @@ def test_one_step_by_hand():
 @pytest.mark.parametrize("name", ["zero-layer", "one-layer", "two-layer"])
 def test_loss_falls_and_hooks_are_called(name: str):
     recipe = tiny(name=name, n_layers={"zero-layer": 0, "one-layer": 1}.get(name, 2), rate=0.02)
-    seen: list[Progress] = []
     kept: list[int] = []
-    saved: list[State] = []
-    losses = list(
-        optimise(
-            training(recipe),
-            windows(recipe),
-            save=saved.append,
-            on_snapshot=lambda step, weights: kept.append(step) if weights.check_finite() else None,
-            on_progress=seen.append,
-        )
-    )
+    run = Run(recipe).go(on_snapshot=lambda step, weights: kept.append(step) if weights.check_finite() else None)
+    losses, seen = run.losses, run.seen
     assert len(losses) == STEPS and losses[0] == pytest.approx(np.log(30), rel=1e-4) and losses[-1] < losses[0]
     assert kept == sorted(snapshot_steps(recipe)) == [4, 8, 12]
     assert [p.step for p in seen] == list(range(1, STEPS + 1)) and {p.steps for p in seen} == {STEPS}
     assert seen[-1].seconds_left == 0 and seen[0].seconds_left > 0 and seen[0].tokens_per_second > 0
     assert seen[1].loss == pytest.approx(sum(losses[:2]) / 2)
-    assert [s.step for s in saved] == [STEPS], "saved at the end"
+    assert run.saved_steps == [STEPS], "saved at the end"
 
 
-def test_it_saves_as_often_as_asked():
-    recipe = tiny()
-    saved: list[State] = []
-    list(optimise(training(recipe), windows(recipe), save=saved.append, save_every=0.0))
-    assert [s.step for s in saved] == [*range(1, STEPS + 1), STEPS]
+def test_it_saves_as_often_as_asked(run: Run):
+    assert run.go(save_every=0.0).saved_steps == [*range(1, STEPS + 1), STEPS]
 
 
 def test_from_a_saved_state_the_steps_are_the_same_to_the_bit():
-    recipe = tiny(norm="rms")
-    saved: list[State] = []
-    straight = list(optimise(training(recipe), windows(recipe), save=saved.append, save_every=0.0))
-    middle = saved[4]
-    resumed = Training(recipe, recipe.config(bos=0), middle)
-    assert list(optimise(resumed, windows(recipe), save=saved.append)) == straight[5:]
-    first, second = saved[STEPS], saved[-1]
+    straight = Run(tiny(norm="rms")).go(save_every=0.0)
+    resumed = Run(straight.recipe, straight.saved[4]).go()
+    assert resumed.losses == straight.losses[5:]
+    first, second = straight.saved[-1], resumed.saved[-1]
     for group in ("tensors", "first_moments", "second_moments"):
         for name, tensor in getattr(first, group).items():
             assert torch.equal(tensor, getattr(second, group)[name]), (group, name)
 
 
-def test_a_state_is_a_copy():
-    recipe = tiny()
-    run = training(recipe)
-    state = run.state()
-    run.advance(*windows(recipe).batch(0, 2))
-    run.advance(*windows(recipe).batch(1, 2))
+def test_a_state_is_a_copy(run: Run):
+    state = run.training.state()
+    for step in (0, 1):
+        run.training.advance(*windows(run.recipe).batch(step, 2))
     assert state.step == 0 and float(state.tensors["W_U"].abs().max()) == 0
     assert float(state.first_moments["W_U"].abs().max()) == 0
 
 
-def test_ctrl_c_saves_then_stops_and_gives_the_signal_back():
-    recipe = tiny()
-    saved: list[State] = []
+def test_ctrl_c_saves_then_stops_and_gives_the_signal_back(run: Run):
     before = signal.getsignal(signal.SIGINT)
-
-    def stop(at: Progress) -> None:
-        if at.step == 5:
-            signal.raise_signal(signal.SIGINT)
-
     with pytest.raises(Interrupted, match=f"step 5 of {STEPS}"):
-        list(optimise(training(recipe), windows(recipe), save=saved.append, on_progress=stop))
-    assert [s.step for s in saved] == [5] and signal.getsignal(signal.SIGINT) is before
+        run.go(lambda at: signal.raise_signal(signal.SIGINT) if at.step == 5 else None)
+    assert run.saved_steps == [5] and signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_second_ctrl_c_stops_at_once():
-    recipe = tiny()
-
-    def stop(at: Progress) -> None:
+def test_a_second_ctrl_c_stops_at_once(run: Run):
+    def twice(_: Progress) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        list(optimise(training(recipe), windows(recipe), save=lambda _: None, on_progress=stop))
+        run.go(twice)
+    assert run.saved == []
 
 
-def test_outside_the_main_thread_it_just_runs():
-    recipe = tiny()
-    done: list[float] = []
-    thread = threading.Thread(
-        target=lambda: done.extend(optimise(training(recipe), windows(recipe), save=lambda _: None))
-    )
+def test_outside_the_main_thread_it_just_runs(run: Run):
+    thread = threading.Thread(target=run.go)
     thread.start()
     thread.join()
-    assert len(done) == STEPS
+    assert len(run.losses) == STEPS
 
 
-def test_a_loss_that_is_no_number_stops_before_anything_is_saved():
-    recipe = tiny()
-    run = training(recipe)
-    saved: list[State] = []
-
+@pytest.mark.parametrize(
+    ("save_every", "says", "saved"),
+    [
+        (60.0, r"step 4.*a rate below 0.002", []),  # the next loss is the first to show it
+        (0.0, r"W_Q\[0, 0, 0, 0\]", [1, 2]),  # a save is due before that
+    ],
+)
+def test_nan_stops_the_run_and_never_replaces_a_checkpoint(run: Run, save_every: float, says: str, saved: list[int]):
     def poison(at: Progress) -> None:
         if at.step == 3:
-            run.weights.W_Q.data[0, 0, 0, 0] = torch.nan
+            run.training.weights.W_Q.data[0, 0, 0, 0] = torch.nan
 
-    with pytest.raises(NotFinite, match=r"step 4.*a rate below 0.002"):
-        list(optimise(run, windows(recipe), save=saved.append, on_progress=poison))
-    assert saved == []
-
-
-def test_weights_that_are_no_numbers_never_replace_a_checkpoint():
-    recipe = tiny()
-    run = training(recipe)
-    saved: list[State] = []
-
-    def poison(at: Progress) -> None:
-        if at.step == 3:
-            run.weights.W_Q.data[0, 0, 0, 0] = torch.nan
-
-    with pytest.raises(NotFinite, match=r"W_Q\[0, 0, 0, 0\]"):
-        list(optimise(run, windows(recipe), save=saved.append, on_progress=poison, save_every=0.0))
-    assert [s.step for s in saved] == [1, 2]
+    with pytest.raises(NotFinite, match=says):
+        run.go(poison, save_every=save_every)
+    assert run.saved_steps == saved
 
 
-def test_denormals_are_numbers_again_afterwards():
-    recipe = tiny()
-    list(optimise(training(recipe), windows(recipe), save=lambda _: None))
+def test_denormals_are_numbers_again_afterwards(run: Run):
+    run.go()
     assert float(torch.tensor(1e-310, dtype=torch.float64) * 1.0) > 0

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+import math
+from typing import Any
 
 import pytest
 
 from headway.errors import ConfigProblem, UnknownName
 from headway.sources.trained.recipes import RECIPES, Recipe, recipe
+from support.unchecked import as_users_run_it
 
 
 @pytest.mark.parametrize("name", list(RECIPES))
@@ -31,3 +34,18 @@ def test_names_and_fields_are_checked():
         recipe("two_layer")
     with pytest.raises(ConfigProblem, match="unknown recipe fields; got momentum"):
         Recipe.from_dict({"name": "x", "n_layers": 1, "momentum": 0.9})
+    with pytest.raises(ConfigProblem, match="unknown recipe fields; got momentum"):
+        recipe("two-layer", momentum=0.9)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("n_layers", "two"), ("n_heads", 0), ("tokens", -5), ("tokens", 1e6), ("batch", True), ("n_ctx", None)),
+        *(("seed", -1), ("seed", 2**63), ("snapshots", -1), ("rate", "fast"), ("rate", math.nan), ("rate", math.inf)),
+        *(("decay", 1.5), ("embed_sd", -0.1), ("betas", (0.9,)), ("betas", 0.9), ("betas", [0.9, 1.0])),
+    ],
+)
+def test_fields_of_another_kind_or_out_of_range(field: str, value: Any):
+    with as_users_run_it(), pytest.raises(ConfigProblem, match=f"recipe {field}; expected"):
+        recipe("two-layer", **{field: value})

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from safetensors.torch import save_file
 
 from headway.errors import FileProblem, UnknownName, UsageError, WriteProblem
 from headway.sources.trained import run_folder
-from headway.sources.trained.loop import initial_state
+from headway.sources.trained.loop import State, initial_state
 from headway.sources.trained.run_folder import RunFolder
 from headway.sources.trained.run_paths import RunPaths
 from support.small_runs import small_recipe
@@ -129,7 +130,7 @@ def test_what_is_missing_or_damaged(tmp_path: Path, folder: RunFolder):
     with pytest.raises(FileProblem, match=r"run.json: damaged"):
         folder.about()
     (folder.path / "data.safetensors").unlink()
-    with pytest.raises(FileProblem, match=r"data.safetensors: missing"):
+    with pytest.raises(FileProblem, match=r"data.safetensors: missing. Put a copy back"):
         folder.ids()
 
 
@@ -173,6 +174,28 @@ def test_one_flipped_bit_is_never_trained_on(folder: RunFolder, name: str):
             read_all(folder)
     path.write_bytes(whole)
     assert folder.load_state(STATE).step == STATE.step
+
+
+@pytest.mark.parametrize("name", ["state.safetensors", "run.json"])
+def test_a_run_of_before_content_hashes_is_refused(folder: RunFolder, name: str):
+    folder.save_state(STATE)
+    path = folder.path / name
+    if name == "run.json":
+        path.write_text(json.dumps({n: v for n, v in folder.about().items() if n != "hash"}))
+    else:
+        stamp = json.dumps({"step": "0", "run": folder.about()["hash"]})
+        save_file(run_folder.load_file(path), path, {"state": stamp})
+    with pytest.raises(FileProblem, match=f"{name}: without a content hash.*start a new run"):
+        read_all(folder)
+
+
+def test_a_checkpoint_keeps_its_own_precision(folder: RunFolder):
+    groups = (STATE.tensors, STATE.first_moments, STATE.second_moments)
+    third = State(3, *({n: t.double() + 1 / 3 for n, t in group.items()} for group in groups))
+    folder.save_state(third)
+    found = folder.load_state(STATE)
+    assert all(torch.equal(found.tensors[n], t) for n, t in third.tensors.items())
+    assert all(torch.equal(found.second_moments[n], t) for n, t in third.second_moments.items() if t.numel())
 
 
 def test_a_step_that_was_changed_is_damage(folder: RunFolder):

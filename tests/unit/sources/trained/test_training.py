@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import torch
 from headway.errors import Interrupted, NotFinite, TextProblem, UsageError, WriteProblem
 from headway.model.archive import load
 from headway.model.forward import logits
-from headway.sources.trained import run_folder
+from headway.sources.trained import loop, run_folder
 from headway.sources.trained.corpus import Corpus
 from headway.sources.trained.data import bigram_counts
 from headway.sources.trained.loop import Progress
@@ -194,14 +196,88 @@ def test_held_out_loss_by_hand(bos: int | None):
         held_out_loss(weights, ids[:15])
 
 
-def test_a_run_that_lost_its_snapshots_goes_on(straight: RunFolder, tmp_path: Path):
+@pytest.mark.parametrize("lost", ["the folder", "its files"])
+def test_a_run_that_lost_its_snapshots_goes_on(straight: RunFolder, tmp_path: Path, lost: str):
     out = tmp_path / "run"
     with pytest.raises(Interrupted):
         train(small_recipe(), out, corpus=small_corpus(), on_progress=stop_at(5))
     shutil.rmtree(out / "snapshots")
+    if lost == "its files":
+        (out / "snapshots").mkdir()
     train(small_recipe(), out, resume=True)
     assert RunFolder(out).snapshots() == [8, 12]
     assert RunFolder(out).model_path.read_bytes() == straight.model_path.read_bytes()
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(straight: RunFolder, tmp_path: Path):
+    out = tmp_path / "run"
+    with pytest.raises(Killed):
+        train(small_recipe(), out, corpus=small_corpus(), on_progress=kill_at(2))
+    assert RunFolder(out).exists and not (out / "state.safetensors").exists()
+    train(small_recipe(), out, resume=True)
+    assert RunFolder(out).model_path.read_bytes() == straight.model_path.read_bytes()
+
+
+def test_a_loss_that_becomes_nan_leaves_the_last_checkpoint(
+    straight: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        train(small_recipe(), out, corpus=small_corpus(), on_progress=stop_at(5))
+    checkpoint = (out / "state.safetensors").read_bytes()
+    with monkeypatch.context() as poisoned:
+        poisoned.setattr(loop, "next_token_loss", lambda scores, targets: scores.sum() * torch.nan)
+        with pytest.raises(NotFinite, match=r"step 6: the loss is NaN.*stays as it is"):
+            train(small_recipe(), out, resume=True)
+    assert (out / "state.safetensors").read_bytes() == checkpoint
+    train(small_recipe(), out, resume=True)
+    assert RunFolder(out).model_path.read_bytes() == straight.model_path.read_bytes()
+
+
+@contextmanager
+def precision(dtype: torch.dtype) -> Generator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_a_run_goes_on_in_its_own_precision_only(straight: RunFolder, tmp_path: Path):
+    out = tmp_path / "run"
+    with precision(torch.float64):
+        train(small_recipe(), tmp_path / "straight", corpus=small_corpus())
+        with pytest.raises(Interrupted, match="--resume --dtype float64"):
+            train(small_recipe(), out, corpus=small_corpus(), on_progress=stop_at(5))
+    with pytest.raises(UsageError, match="expected --dtype float64, got --dtype float32"):
+        train(small_recipe(), out, resume=True)
+    with precision(torch.float64):
+        train(small_recipe(), out, resume=True)
+        with pytest.raises(UsageError, match="expected --dtype float32, got --dtype float64"):
+            train(small_recipe(), straight.path, resume=True)
+    whole = RunFolder(tmp_path / "straight").model_path.read_bytes()
+    assert RunFolder(out).model_path.read_bytes() == whole != straight.model_path.read_bytes()
+
+
+def test_ctrl_c_twice_or_while_the_model_is_measured_names_the_way_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    out = tmp_path / "run"
+
+    def twice(at: Progress) -> None:
+        if at.step == 3:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted, match=r"stopped at once.*Go on with: headway train two-layer"):
+        train(small_recipe(), out, corpus=small_corpus(), on_progress=twice)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headway.sources.trained.training._finish", stop)
+    with pytest.raises(Interrupted, match=r"stopped at once.*--resume"):
+        train(small_recipe(), out, resume=True)
+    assert RunFolder(out).load_state(loop.initial_state(small_recipe(), small_recipe().config(0))).step == STEPS
 
 
 def test_what_comes_before_training_is_told(tmp_path: Path):
