@@ -82,6 +82,8 @@ def _located(ref: str | Path, text: str) -> Path:
     folder, at, step = text.rpartition("@")
     if at and Path(folder).expanduser().is_dir():
         return _run(Path(folder).expanduser()).weights_path(step)
+    if at and Path(folder).expanduser().is_file():
+        raise FileProblem("no such model", where=text, next_step=f"Only a training run has steps: leave out @{step}")
     raise FileProblem("no such model", where=text, next_step=_nearby(text, path))
 
 

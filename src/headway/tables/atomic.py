@@ -26,6 +26,7 @@ _NEXT_STEP = {
     errno.ENOTDIR: "Name a file inside a folder",
     errno.EACCES: "Choose a place you may write to",
     errno.EPERM: "Choose a place you may write to",
+    errno.ENAMETOOLONG: "Choose a shorter name",
     errno.EROFS: "Choose a place you may write to",
 }
 
@@ -43,10 +44,8 @@ def write_atomic(path: str | Path, writer: Callable[[Path], None]) -> Path:
     >>> write_atomic(folder / "a.txt", lambda temp: temp.write_text("done") and None).read_text()
     'done'
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        raise WriteProblem("cannot be replaced by a file", where=str(path), expected="a file name", got=_kind(target))
-    temp = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
+    target = _target(path)
+    temp = _beside(target)
     try:
         writer(temp)
         _sync(temp)
@@ -54,17 +53,52 @@ def write_atomic(path: str | Path, writer: Callable[[Path], None]) -> Path:
     except BaseException as error:
         with suppress(OSError):
             temp.unlink(missing_ok=True)
-        number = _os_error_number(error)
-        if number is None:
+        if (number := _os_error_number(error)) is None:
             raise
-        reason = os.strerror(number) if number else str(error)
-        raise WriteProblem(
-            f"could not be written ({reason}); nothing half-written was left",
-            where=str(path),
-            next_step=_NEXT_STEP.get(number),
-        ) from error
+        raise _refusal(path, number, str(error)) from error
     _sync_folder(target.parent)
     return Path(path)
+
+
+def check_place(path: str | Path) -> None:
+    """Refuse at once what `write_atomic` would refuse after the work: tries a temporary file there, and removes it.
+
+    Raises WriteProblem as `write_atomic`.
+
+    >>> import tempfile
+    >>> check_place(Path(tempfile.mkdtemp()) / "a.txt")
+    """
+    temp = _beside(_target(path))
+    try:
+        temp.touch(exist_ok=False)
+        temp.unlink()
+    except OSError as error:
+        raise _refusal(path, error.errno or 0, str(error)) from error
+
+
+def _target(path: str | Path) -> Path:
+    """The file behind links, which may not exist yet but is no folder or device."""
+    target = Path(os.path.realpath(path))
+    try:
+        taken = target.exists() and not target.is_file()
+    except OSError as error:  # a name longer than the file system allows
+        raise _refusal(path, error.errno or 0, str(error)) from error
+    if taken:
+        raise WriteProblem("cannot be replaced by a file", where=str(path), expected="a file name", got=_kind(target))
+    return target
+
+
+def _beside(target: Path) -> Path:
+    return target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
+
+
+def _refusal(path: str | Path, number: int, text: str) -> WriteProblem:
+    reason = os.strerror(number) if number else text
+    return WriteProblem(
+        f"could not be written ({reason}); nothing half-written was left",
+        where=str(path),
+        next_step=_NEXT_STEP.get(number),
+    )
 
 
 def write_bytes_atomic(path: str | Path, data: bytes) -> Path:

@@ -13,7 +13,7 @@ import polars as pl
 
 from headway.errors import BadInput, FileProblem, UsageError
 from headway.provenance import Provenance
-from headway.tables.atomic import write_bytes_atomic
+from headway.tables.atomic import check_place, write_bytes_atomic
 from headway.tables.table import RESERVED, TYPES, Column, Table
 
 _PARQUET_KEY = "headway"
@@ -36,8 +36,19 @@ def write_table(table: Table, path: str | Path, *, name: str | None = None) -> P
     >>> read_table(write_table(table, Path(tempfile.mkdtemp()) / "heads.parquet")) == table
     True
     """
-    encode = _by_suffix(path, {".parquet": _parquet, ".json": _json, ".csv": _csv})
+    encode = _by_suffix(path, _encoders())
     return write_bytes_atomic(path, encode(table, name or _name_of(Path(path))))
+
+
+def check_table_path(path: str | Path) -> None:
+    """Refuse, before the work, a path that `write_table` could not write to. Raises as it does.
+
+    >>> check_table_path("heads.xls")
+    Traceback (most recent call last):
+    headway.errors.UsageError: heads.xls: not a table format; expected .parquet or .json or .csv, got .xls
+    """
+    _by_suffix(path, _encoders())
+    check_place(path)
 
 
 def read_table(path: str | Path) -> Table:
@@ -53,6 +64,10 @@ def read_table(path: str | Path) -> Table:
         raise FileProblem(
             "not a table of Headway, or damaged", where=str(path), got=f"{type(error).__name__}: {error}"
         ) from error
+
+
+def _encoders() -> dict[str, Callable[[Table, str], bytes]]:
+    return {".parquet": _parquet, ".json": _json, ".csv": _csv}
 
 
 def _by_suffix(path: str | Path, known: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:

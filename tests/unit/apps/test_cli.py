@@ -13,7 +13,9 @@ import pytest
 from headway.apps.cli.app import COMMANDS, build, main
 from headway.model.archive import save
 from headway.sources.handmade.induction import induction_model
+from headway.sources.trained.training import train
 from headway.tables.files import read_table
+from support.small_runs import small_corpus, small_recipe
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +98,7 @@ def test_report_of_a_model_without_text_says_what_is_missing(
         (["inspect", "zoo:two-layr"], 2, "two-layer"),
         (["inspect", "no/such/file.safetensors"], 1, "no such model"),
         (["nonsense"], 2, "nonsense"),
-        (["compose"], 2, "model"),
+        (["compose"], 2, "MODEL"),
         (["compose", "MODEL", "--via", "X"], 2, "X"),
         (["compose", "MODEL", "--reader", "L9H9"], 2, "L9H9"),
         (["compose", "MODEL", "--offset", "-1"], 2, "offset"),
@@ -106,6 +108,15 @@ def test_report_of_a_model_without_text_says_what_is_missing(
         (["importance", "MODEL"], 1, "tokenizer"),
         (["train", "three-layer", "-o", "x"], 2, "two-layer"),
         (["train", "two-layer", "-o", "OCCUPIED"], 2, "not empty"),
+        (["train", "two-layer", "-o", "OCCUPIED", "--resume"], 2, "no run to go on with"),
+        (["train", "two-layer", "-o", "x", "--resume", "--tokens", "9"], 2, "its own text, tokens and seed"),
+        (["train", "two-layer", "-o", "x", "--seed", "-1"], 2, "--seed; expected a whole number from 0"),
+        (["train", "two-layer", "-o", "x", "--tokens", "0"], 2, "--tokens; expected at least 1"),
+        (["train", "two-layer", "-o", "x", "--device", "meta"], 2, "meta: this device cannot be used"),
+        (["train", "two-layer", "-o", "x", "--device", "cuda:77"], 2, "cuda:77: this device cannot be used"),
+        (["train", "two-layer", "-o", "x", "--device", "hpu"], 2, "hpu: this device cannot be used"),
+        (["train", "two-layer", "-o", "x", "--text", "/dev/zero"], 1, "/dev/zero: not a file of text"),
+        (["train", "two-layer", "-o", "x" * 300], 1, "File name too long"),
     ],
 )
 def test_bad_input_is_one_message_and_the_right_exit_code(
@@ -139,6 +150,31 @@ def test_train_prints_where_the_model_is(tmp_path: Path, capsys: pytest.CaptureF
 
 ENDS = ("t", "ck", "sh", "m", "ble", "nd", "rk", "lly")
 WORDS = [a + b + c for a in "bcdfghjklmnprstvw" for b in ("a", "e", "i", "o", "or", "un") for c in ENDS]
+
+
+def test_ctrl_c_while_the_text_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "a.txt").write_text("words")
+    monkeypatch.setattr("headway.sources.trained.corpus.read_corpus", stop)
+    run = tmp_path / "run"
+    assert main(["train", "zero-layer", "--text", str(tmp_path / "a.txt"), "-o", str(run)]) == 130
+    said = capsys.readouterr().err
+    assert said.startswith(f"reading {tmp_path / 'a.txt'} ...") and "nothing to resume" in said and not run.exists()
+
+
+def test_resuming_by_command_checks_what_it_goes_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(small_recipe("one-layer"), tmp_path / "run", corpus=small_corpus())
+    for words, says in (
+        (["two-layer"], "of another recipe; expected two-layer, got one-layer"),
+        (["one-layer", "--dtype", "float64"], "expected --dtype float32, got --dtype float64"),
+    ):
+        assert main(["train", *words, "-o", str(tmp_path / "run"), "--resume"]) == 2
+        assert says in capsys.readouterr().err
+    assert main(["train", "one-layer", "-o", str(tmp_path / "run"), "--resume"]) == 0
 
 
 def test_a_closed_pipe_is_no_error(model: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headway.errors import WriteProblem
-from headway.tables.atomic import write_atomic, write_bytes_atomic
+from headway.tables.atomic import check_place, write_atomic, write_bytes_atomic
 
 
 def test_writes_and_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -127,3 +127,24 @@ def test_kill_while_writing_keeps_the_old_file(tmp_path: Path) -> None:
     assert target.read_bytes() == b"old"
     leftovers = [p for p in tmp_path.iterdir() if p != target]
     assert len(leftovers) == 1 and leftovers[0].name.startswith(".a.bin.") and leftovers[0].suffix == ".tmp"
+
+
+def test_a_place_is_checked_without_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"as it was")
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere" / "file")
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.iterdir())
+    for name in ("old", "new"):
+        check_place(tmp_path / name)
+    for name, says in (
+        ("folder", "cannot be replaced by a file; expected a file name, got a folder"),
+        ("nowhere/file", "Make the folder first"),
+        ("gone", "Make the folder first"),
+        ("old/file", "Name a file inside a folder"),
+        ("x" * 300, "Choose a shorter name"),
+    ):
+        with pytest.raises(WriteProblem, match=says):
+            check_place(tmp_path / name)
+        with pytest.raises(WriteProblem, match=says):
+            write_bytes_atomic(tmp_path / name, b"")
+    assert sorted(tmp_path.iterdir()) == before and (tmp_path / "old").read_bytes() == b"as it was"

@@ -12,6 +12,7 @@ import pytest
 from headway.errors import FileProblem, UsageError, WriteProblem
 from headway.provenance import Provenance
 from headway.tables import Column, Table, read_table, write_table
+from headway.tables.files import check_table_path
 
 
 def table() -> Table:
@@ -143,3 +144,14 @@ def test_a_panic_of_the_parquet_reader_is_a_file_problem(tmp_path: Path, monkeyp
     monkeypatch.setattr(pl, "read_parquet", panic)
     with pytest.raises(FileProblem, match="assertion failed"):
         read_table(path)
+
+
+def test_a_path_is_checked_before_the_work_as_it_is_when_writing(tmp_path: Path) -> None:
+    check_table_path(tmp_path / "a.csv")
+    assert list(tmp_path.iterdir()) == []
+    for name, error in (("a.txt", UsageError), ("a", UsageError), ("nowhere/a.csv", WriteProblem)):
+        with pytest.raises(error) as early:
+            check_table_path(tmp_path / name)
+        with pytest.raises(error) as late:
+            write_table(Table.from_rows([], {"head": Column("the head")}), tmp_path / name)
+        assert str(early.value) == str(late.value)

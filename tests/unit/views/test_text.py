@@ -10,6 +10,7 @@ from headway.errors import UsageError
 from headway.provenance import Provenance
 from headway.tables import Column, Table
 from headway.views import table_text
+from headway.views.text import fitting
 
 COLUMNS = {
     "head": Column("the head"),
@@ -82,3 +83,35 @@ def test_width_comes_from_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = table_text(made)
     monkeypatch.setenv("COLUMNS", "90")
     assert max(map(len, narrow.split("\n")[:-1])) <= 30 < len(table_text(made).split("\n")[1])
+
+
+def wide(flag: str | None = None) -> Table:
+    columns = {name: Column(name, "nats") for name in ("one_long_name", "two_long_name", "three")}
+    made = [{"head": "L0H1", **dict.fromkeys(columns, 1.5), "note": "many words " * 9, "flag": flag}]
+    return Table.from_rows(made, {"head": Column("the head"), **columns, "note": Column("n"), "flag": Column("why")})
+
+
+def test_headings_break_only_where_there_is_no_room() -> None:
+    made = Table.from_rows([{"a_long_name": 1.5}], {"a_long_name": Column("a", "nats")})
+    assert table_text(made, width=11).split("\n")[:3] == ["a_long_name", "       nats", "      1.500"]
+    assert table_text(made, width=10).split("\n")[:5] == ["   a_", "long_", " name", " nats", "1.500"]
+    lone = Table.from_rows([{"__": 1.5}], {"__": Column("a")})
+    assert table_text(lone, width=1).split("\n")[0] == "   __"
+
+
+def test_fitting_keeps_what_is_wanted_most_in_the_order_of_the_table() -> None:
+    assert fitting(wide(), 200, ["three"]).columns == wide().columns
+    assert list(fitting(wide(), 30, ["three", "one_long_name", "head"]).columns) == [
+        *("head", "one_long_name", "two_long_name", "three")
+    ]
+    assert list(fitting(wide(), 12, ["three", "one_long_name", "head"]).columns) == ["one_long_name", "three"]
+    assert list(fitting(wide(), 1, ["three", "head"]).columns) == ["three"]
+    assert list(fitting(wide(), 12, []).columns) == ["head", "one_long_name"]
+
+
+def test_a_flag_that_says_something_comes_before_other_columns() -> None:
+    assert list(fitting(wide("zero head"), 16, ["head", "three"]).columns) == ["head", "flag"]
+    for width in (16, 24, 40, 60, 90, 130):
+        shown = fitting(wide("zero head"), width, ["head", "three"])
+        assert max(map(len, table_text(shown, width=width).split("\n")[:-1])) <= width
+        assert shown.frame.equals(wide("zero head").frame.select(list(shown.columns)))

@@ -9,8 +9,9 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 from headway.errors import HeadwayError, Interrupted
 
@@ -39,7 +40,13 @@ def build() -> App:
     from headway.version import VERSION
 
     app = App(
-        name="headway", help=HELP, help_format="plaintext", version=VERSION, exit_on_error=False, print_error=False
+        name="headway",
+        help=HELP,
+        help_format="plaintext",
+        version=VERSION,
+        default_parameter=Parameter(negative=()),  # --json has no --no-json, --text no --empty-text
+        exit_on_error=False,
+        print_error=False,
     )
     for name, text in COMMANDS.items():
         app.command(f"headway.apps.cli.{name}:{name}", name=name, help=text)
@@ -48,13 +55,10 @@ def build() -> App:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (the console script exits with it)."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal of few letters still shows every token
+    _ready_streams()
     try:
         build()(list(sys.argv[1:] if arguments is None else arguments), result_action="return_value")
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except HeadwayError as error:
         return _fail(str(error), error.exit_code)
     except CycloptsError as error:
@@ -63,21 +67,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("interrupted", Interrupted.exit_code)
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         _drop_output()
+    except SystemExit as leaving:
+        if not isinstance(leaving.__context__, BrokenPipeError):  # which rich answers by leaving with code 1
+            raise
+        _drop_output()
     except OSError as error:
+        if error.filename is not None:
+            return _fail(f"{error.filename}: {error.strerror}", 1)
         _drop_output()
         return _fail(f"the answer could not be written: {error.strerror}", 1)
     return 0
 
 
+def _ready_streams() -> None:
+    """Streams that exist and can print any token; talk into a closed stderr is lost, data into a closed stdout an error."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open to the end
+    if sys.stdout is None:  # open to read, so that writing is refused; and no file of ours gets its number
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal of few letters still shows every token
+
+
 def _drop_output() -> None:
     """Send what is left in stdout's buffer nowhere, so that closing it at exit cannot fail again."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(text: str, code: int) -> int:
+    """One line on stderr, whatever was in the names it quotes; the exit code also when nobody can read it."""
     from headway.tokens.labels import printable
 
-    lines = (printable(line) for line in text.strip().splitlines())
-    print("headway: " + "\n".join(lines), file=sys.stderr)
+    with suppress(OSError):
+        print(f"headway: {printable(text.strip())}", file=sys.stderr, flush=True)
     return code

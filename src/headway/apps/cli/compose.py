@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
-from headway.apps.cli.options import Compute, Output
+from headway.apps.cli.options import Compute, Model, Processing, TableOutput
 from headway.apps.cli.output import show
+
+WANTED = ("reader", "writer", "via", "score", "z", "percentile", "reverse_score", "null_rms")
 
 
 @Parameter(name="*")
@@ -22,32 +25,29 @@ class Pairs:
         Only composition into the reader's Q, K or V.
     reader
         Only pairs with this reader, such as L1H3.
-    processing
-        Weights as stored (raw), or norm gains folded and reads centred (folded).
     offset
         Destination minus source, which matters for rotary models.
     """
 
     via: Literal["Q", "K", "V"] | None = None
     reader: str | None = None
-    processing: Literal["raw", "folded"] = "folded"
-    offset: int = 0
+    processing: Processing = "folded"
+    offset: Annotated[int, Parameter(validator=Number(gte=0))] = 0
 
 
 def compose(
-    model: str,
+    model: Model,
+    /,
     *,
     pairs: Pairs = Pairs(),
-    top: int | None = None,
+    top: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     compute: Compute = Compute(),
-    output: Output = Output(),
+    output: TableOutput = TableOutput(),
 ) -> None:
     """Composition scores of every allowed pair of heads, with the rotation null, percentile and reversed pair.
 
     Parameters
     ----------
-    model
-        A path (archive, RUN, RUN@STEP) or zoo:NAME.
     top
         Only this many rows.
     """
@@ -60,4 +60,4 @@ def compose(
         processing=pairs.processing,
         offset=pairs.offset,
     )
-    show(table, "compose", output, top=top)
+    show(table, "compose", output, top=top, wanted=WANTED)

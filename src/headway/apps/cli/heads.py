@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
-
-from headway.apps.cli.options import Compute, Output
+from headway.apps.cli.options import Compute, Model, Study, TableOutput
 from headway.apps.cli.output import progress, remark, show
+
+WANTED = ("head", "kind", "prefix_matching", "previous_token", "copying", "duplicate_token", "evidence", "entropy")
 
 
 def heads(
-    model: str,
+    model: Model,
+    /,
     *,
-    text: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
-    processing: Literal["raw", "folded"] = "folded",
+    study: Study = Study(),
     compute: Compute = Compute(),
-    output: Output = Output(),
+    output: TableOutput = TableOutput(),
 ) -> None:
-    """One row a head: what it does, by weights (copying) and by behaviour (patterns), with a plain kind and evidence.
-
-    Parameters
-    ----------
-    model
-        A path (archive, RUN, RUN@STEP) or zoo:NAME.
-    text
-        Files or folders to read; the held-out text the model carries, or a packaged sample, when left out.
-    processing
-        Weights as stored (raw), or norm gains folded and reads centred (folded).
-    """
+    """One row a head: what it does, by weights (copying) and by behaviour (patterns), with a plain kind and evidence."""
     from headway.behaviour.windows import text_windows
     from headway.errors import TextProblem
     from headway.studies.heads import head_atlas
@@ -37,13 +24,13 @@ def heads(
 
     weights = compute.open(model)
     try:
-        chosen = study_text(weights, text)
+        chosen = study_text(weights, study.text)
         text_windows(chosen.ids, weights.config, limit=1)
     except TextProblem as problem:
-        if text is not None:
+        if study.text is not None:
             raise
         remark(f"headway: without text: {problem}", output)
         chosen = None
     with progress("reading patterns", output) as report:
-        table = head_atlas(weights, chosen, processing=processing, seed=compute.seed, progress=report)
-    show(table, "heads", output)
+        table = head_atlas(weights, chosen, processing=study.processing, seed=compute.seed, progress=report)
+    show(table, "heads", output, wanted=WANTED)

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from headway.apps.cli.options import Output
+from headway.apps.cli.options import Model, TableOutput
 from headway.apps.cli.output import show
 
 
-def inspect(model: str, *, output: Output = Output()) -> None:
-    """Sizes, norm, positions, and which analyses apply and which do not and why. Reads headers only.
-
-    Parameters
-    ----------
-    model
-        A path (archive, RUN, RUN@STEP) or zoo:NAME.
-    """
+def inspect(model: Model, /, *, output: TableOutput = TableOutput()) -> None:
+    """Sizes, norm, positions, and which analyses apply and which do not and why. Reads headers only."""
     from headway.sources.open import inspect as inspect_model
 
     show(inspect_model(model), "inspect", output)

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 DTYPES = ("float32", "float64", "bfloat16")
 
 
+Model = Annotated[str, Parameter(help="A path (archive, RUN, RUN@STEP) or zoo:NAME.")]
+Processing = Annotated[
+    Literal["raw", "folded"],
+    Parameter(help="Weights as stored (raw), or norm gains folded and reads centred (folded)."),
+]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Output:
@@ -30,14 +37,56 @@ class Output:
     json
         Print JSON: {"schema": "headway/NAME@1", "meta": ..., "rows": [...]}.
     o
-        Also write the table to this file (.parquet, .csv or .json); for report and train, the folder of the results.
+        The folder of the results.
     quiet
         No progress and no remarks on stderr.
     """
 
-    json: bool = False
+    json: Annotated[bool, Parameter(show_default=False)] = False
     o: Annotated[Path | None, Parameter(name=["-o", "--output"])] = None
-    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], show_default=False)] = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class TableOutput(Output):
+    """Where one table goes. A file that could not be written is refused here, before any work.
+
+    Parameters
+    ----------
+    o
+        Write the table to this file (.parquet, .csv or .json) instead of showing it.
+    """
+
+    o: Annotated[Path | None, Parameter(name=["-o", "--output"])] = None
+
+    def __post_init__(self) -> None:
+        if self.o is not None:
+            from headway.tables.files import check_table_path
+
+            check_table_path(self.o)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Text:
+    """What is read.
+
+    Parameters
+    ----------
+    text
+        Files or folders to read; the held-out text the model carries, or a packaged sample, when left out.
+    """
+
+    text: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Study(Text):
+    """What is read, and by which weights."""
+
+    processing: Processing = "folded"
 
 
 @Parameter(name="*")
@@ -92,7 +141,12 @@ class Compute:
         try:
             device = torch.device(self.device)
             float(torch.zeros(1, device=device))
-        except (RuntimeError, AssertionError) as error:
-            reason = str(error).splitlines()[0][:160]
-            raise UsageError("this device cannot be used", where=self.device, got=reason) from error
+        except (RuntimeError, AssertionError, ImportError) as error:
+            reason = str(error).splitlines()[0].split(". ")[0][:160]
+            raise UsageError(
+                "this device cannot be used",
+                where=self.device,
+                got=reason,
+                next_step="Choose cpu, or cuda or mps where the machine has one",
+            ) from error
         return device, getattr(torch, self.dtype) if self.dtype else None

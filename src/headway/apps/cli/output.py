@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headway.apps.cli.options import Output
+from headway.apps.cli.options import Output, TableOutput
+from headway.tables.atomic import check_place
 from headway.tables.files import write_table
 from headway.tables.table import Table
+from headway.tokens.labels import printable
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -17,9 +22,18 @@ if TYPE_CHECKING:
 Report = Callable[[int, int], None]
 
 
-def show(table: Table, name: str, output: Output, *, top: int | None = None) -> None:
-    """Print a table (rows beyond `top` left out, and said so) and write it to `-o` when given."""
-    from headway.views.text import table_text
+UNLIMITED = 100_000  # columns of a pipe or file: one line a row, for grep and cut
+
+
+def show(
+    table: Table, name: str, output: TableOutput, *, top: int | None = None, wanted: Sequence[str] | None = None
+) -> None:
+    """Print a table (rows beyond `top` left out, and said so) or write it to `-o`.
+
+    wanted: columns in the order in which a terminal too narrow for all shows them; None to fold text instead. JSON,
+    files and pipes always get every column.
+    """
+    from headway.views.text import fitting, table_text
 
     shown = table if top is None else table.top(top)
     if output.o is not None:
@@ -28,13 +42,34 @@ def show(table: Table, name: str, output: Output, *, top: int | None = None) -> 
     if output.json:
         print(shown.to_json(name))
     elif output.o is None:
-        print(table_text(shown, limit=None, color=sys.stdout is not None and sys.stdout.isatty()))
+        columns = width()
+        fitted = shown if wanted is None else fitting(shown, columns, wanted)
+        print(table_text(fitted, width=columns, limit=None, color=sys.stdout.isatty()))
+        if hidden := [column for column in shown.columns if column not in fitted.columns]:
+            sys.stdout.flush()
+            remark(f"No room for {', '.join(hidden)}: see them with --json, -o FILE or a wider terminal", output)
+
+
+def width() -> int:
+    """Columns of the terminal, or of COLUMNS where it is set; a file or pipe has no end to its lines."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        return shutil.get_terminal_size((80, 24)).columns
+    return UNLIMITED
+
+
+def check_folder(folder: Path, *names: str) -> None:
+    """Refuse, before the work, a folder that could not be made or could not take these files."""
+    for name in names:
+        above = [folder / name, *(folder / name).parents]
+        # os.path.exists is calm about names that are too long, where Path.exists raises.
+        check_place(next(place for place in above if os.path.exists(place.parent)))  # noqa: PTH110
 
 
 def remark(text: str, output: Output) -> None:
-    """A line for the person, on stderr, unless quiet."""
+    """A line for the person, on stderr, unless quiet; talk that cannot be heard stops no work."""
     if not output.quiet:
-        print(text, file=sys.stderr)
+        with suppress(OSError):
+            print(printable(text), file=sys.stderr, flush=True)
 
 
 @contextmanager

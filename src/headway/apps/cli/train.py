@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def train(
     recipe: str,
+    /,
     *,
     text: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
     tokens: int | None = None,
