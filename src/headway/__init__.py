@@ -14,6 +14,7 @@ _PACKAGES = (
     "behaviour",
     "circuits",
     "errors",
+    "exercises",
     "model",
     "paths",
     "sources",

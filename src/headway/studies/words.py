@@ -32,8 +32,9 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
     ),
     "induction": (
         "An induction head completes `[A B ... A]` with `B`. It needs an earlier head that writes at each position what "
-        "stood before it, a K-composition with that head, a pattern that matches prefixes, and an OV circuit that copies. "
-        "The margin is to the first writer that is no previous-token head.",
+        "stood before it, a K-composition with that head, a pattern that matches prefixes, and an OV circuit that copies; "
+        "or, where the stream holds positions, an earlier head that writes where the copy stands, and a Q-composition. "
+        "The margin is to the first writer that is no previous-token head (via Q: no duplicate-token head).",
         "Induction gain is the loss on the second half of a random text when that half is shuffled, minus the loss when it "
         "repeats the first half in order: copying without order gains nothing. Random tokens are unlike any text, so both "
         "losses may lie above what a uniform guess costs (ln of the vocabulary); their difference is what counts.",
@@ -136,6 +137,9 @@ def _heads(table: Table) -> list[str]:
     return [f"Heads by kind: {'; '.join(named) or 'none fits a kind'}" + (f"; {rest} unexplained." if rest else ".")]
 
 
+_SIDES = {"K": "keys", "Q": "queries"}
+
+
 def _circuits(table: Table) -> list[str]:
     if not len(table):
         return [f"No induction circuit: {table.meta['why_empty']}."]
@@ -144,8 +148,8 @@ def _circuits(table: Table) -> list[str]:
         margin = f", {row['margin']:+.3f} over {row['next_writer']}" if row["margin"] is not None else ""
         state = "complete" if row["complete"] else f"incomplete: {row['missing']}"
         lines.append(
-            f"Induction: {row['reader']} reads through its keys what {row['writer']} wrote (K-composition "
-            f"{row['k_composition']:.3f}, z {_short(row['z'])}{margin}); prefix matching "
+            f"Induction: {row['reader']} reads through its {_SIDES[row['via']]} what {row['writer']} wrote ({row['via']}-"
+            f"composition {row['composition']:.3f}, z {_short(row['z'])}{margin}); prefix matching "
             f"{row['reader_prefix_matching']:.2f}, copying {_short(row['reader_copying'], 2)}: {state}."
         )
     return lines

@@ -97,7 +97,10 @@ def test_one_line_and_the_right_exit_code(
 
 
 @pytest.mark.parametrize("name", ["with space.safetensors", "new\nline.safetensors"])
-def test_odd_names_are_only_names(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_odd_names_are_only_names(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # no name is folded
     assert main(["inspect", str(folder / name)]) == 0
     assert name.replace("\n", "\\x0a").removesuffix(".safetensors") in capsys.readouterr().out.replace("\n", " ")
 

@@ -69,7 +69,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[HeadwayError], str]] = {
     "late half": (lambda: in_context_score(WEIGHTS, TOKENS, late=3.5), UsageError, "late positions.*3.5"),  # type: ignore[arg-type]
     "losses": (lambda: loss_by_position(WEIGHTS, TOKENS, losses=[1.0]), ShapeProblem, "losses.*got list"),  # type: ignore[arg-type]
     "pool list": (
-        lambda: repeated_tokens(9, length=2, pool=[1, 2]),
+        lambda: repeated_tokens(9, length=2, pool=[1, 2]),  # type: ignore[arg-type]
         ShapeProblem,
         r"pool of tokens.*\(pool\), got list",
     ),  # type: ignore[arg-type]

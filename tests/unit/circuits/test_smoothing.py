@@ -100,7 +100,8 @@ def test_it_is_better_than_every_textbook_smoothing_on_the_text_it_is_fitted_on(
     # Modified Kneser-Ney, with the closed-form discounts of Chen and Goodman from how many pairs occur once, twice, ...
     of = [float((counts == c).sum()) for c in (1, 2, 3, 4)]
     closed = [c - (c + 1) * of[0] / (of[0] + 2 * of[1]) * of[c] / of[c - 1] for c in (1, 2, 3)]
-    taken = sum(((counts == c) if c < 3 else (counts > 2)).double() * closed[c - 1] for c in (1, 2, 3))
+    levels = [counts == 1, counts == 2, counts > 2]
+    taken = torch.stack([level.double() * discount for level, discount in zip(levels, closed, strict=True)]).sum(0)
     others.append((counts - taken + taken.sum(1, keepdim=True) * follows) / n)
     assert table.validation_loss < min(loss_of(p.log(), validation) for p in others)
 

@@ -22,6 +22,7 @@ COMMANDS = {
     "compose": "Composition scores of all pairs of heads, with what chance gives",
     "importance": "Loss by path order: direct path, heads, virtual heads",
     "train": "Train a small model from text",
+    "learn": "The workbook: write circuits by hand, and have them proved right or shown wrong",
 }
 
 HELP = """Read, write and verify transformer circuits.

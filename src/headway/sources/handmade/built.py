@@ -38,8 +38,9 @@ def assemble(
 ) -> Weights:
     """One model from heads, layer by layer, and its ends (W_E, W_U, and W_pos where positions are in the stream).
 
-    Heads narrower than the widest get zero rows, which change neither circuit. Raises ShapeProblem when layers have
-    different numbers of heads, UsageError when heads have different scales.
+    Heads narrower than the widest get zero rows, which change neither circuit. Heads with rotary positions make a rotary
+    model. Raises ShapeProblem when layers have different numbers of heads, UsageError when heads have different scales or
+    turn by different angles.
     """
     every = [head for layer in layers for head in layer]
     if len({len(layer) for layer in layers}) > 1:
@@ -55,8 +56,8 @@ def assemble(
         d_vocab=ends["W_E"].shape[1],
         n_ctx=n_ctx,
         attn_scale=every[0].attn_scale if every else 1.0,
-        positions="learned" if "W_pos" in ends else "none",
         bos=bos,
+        **_positions(every, "W_pos" in ends),
     )
     parts: dict[str, Any] = {}
     for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
@@ -76,6 +77,16 @@ def contents(d_vocab: int, *, bos: bool, seed: int, dtype: torch.dtype) -> Float
         raise UsageError("d_vocab", expected="at least two tokens" + (" besides BOS" if bos else ""), got=d_vocab)
     table = orthogonal(n, seed)
     return (pad(table, (1, 0)) if bos else table).to(dtype)
+
+
+def _positions(heads: Sequence[Head], learned: bool) -> dict[str, Any]:
+    """The config's fields on positions."""
+    fields = ("positions", "position_base", "rotary_dims", "rotary_pairs")
+    turns = {tuple(getattr(head.turns, name) for name in fields) if head.turns else None for head in heads}
+    if len(turns) > 1:
+        raise UsageError("heads of one model share their rotary positions", got=", ".join(sorted(map(str, turns))))
+    turned = next(iter(turns), None)
+    return dict(zip(fields, turned, strict=True)) if turned else {"positions": "learned" if learned else "none"}
 
 
 def _widened(tensor: Tensor | None, name: str, head: Head, d_head: int) -> Tensor:

@@ -4,44 +4,20 @@ from __future__ import annotations
 
 import torch
 
-from headway.model.head import Head
-from headway.provenance import Provenance
-from headway.sources.handmade.built import Built, assemble, contents
-from headway.sources.handmade.previous_token import kernel_gap, octaves, position_table, previous_token_head
-from headway.sources.handmade.sharpness import sharpness_for
-from headway.sources.handmade.subspaces import Space
+from headway.sources.handmade.built import Built
+from headway.sources.handmade.compiler import compile_model
+from headway.sources.handmade.match import Match
+from headway.sources.handmade.offset import Offset
+from headway.sources.handmade.parts import Copy, Part
+from headway.sources.handmade.plan import Plan
 
-
-# Why it works.  Contents c_t are orthonormal.  After layer 0, `previous` at position j holds
-#   v_j = (1 - e_j) c_{t_(j-1)} + e_j (an average of other contents),   e_j <= leak        (previous_token.py)
-#   query  q_i = S c_{t_i}           own content                key  k_j = v_j
-#   match  (t_(j-1) = t_i):  s_ij >= S (1 - leak)               else  s_ij <= S leak:  leaked contents are not negative
-# so the head attends to the token AFTER each earlier copy of its own token, all copies alike, and OV copies the content
-# found there to `out`, which W_U reads.
-# Without BOS nothing else is needed: the margin is S (1 - 2 leak).  A query without a match then attends to everything
-# about equally, and position 0, which attends to itself in layer 0, looks like the successor of its own token: a query
-# equal to token 0 gives it as much as each true match (exercises.md C4).
-# With BOS (token 0, no content) both faults go: v_0 = 0, and a constant query b_Q times a key that reads `start`, which
-# BOS alone holds, gives position 0 the score S/2.  A match wins against it by S (1/2 - leak); without a match it wins
-# by as much against everything else, and since BOS has no content the head then writes nothing.
-def induction_head(space: Space, *, sharpness: float, sink: bool = True) -> Head:
-    """A head that looks for its own content in `previous` and copies `content` from there to `out`; scale 1.
-
-    W_QK = S content^+T previous^+, W_OV = out content^+. sink: half the sharpness goes to the position that holds
-    `start`, through b_Q (so W_QK stays as it is). d_head = size of content, + 1 with the sink.
-    """
-    size = space.write("content").shape[1]
-    d_head = size + sink
-    W_Q, W_K, W_V = (space.read("content").new_zeros(d_head, space.d_model) for _ in range(3))
-    W_O = space.read("content").new_zeros(space.d_model, d_head)
-    W_Q[:size], W_K[:size] = sharpness * space.read("content"), space.read("previous")
-    W_V[:size], W_O[:, :size] = space.read("content"), space.write("out")
-    b_Q = None
-    if sink:
-        W_K[size:] = space.read("start")
-        b_Q = W_Q.new_zeros(d_head)
-        b_Q[size] = sharpness / 2
-    return Head(W_Q=W_Q, W_K=W_K, W_V=W_V, W_O=W_O, b_Q=b_Q, attn_scale=1.0)
+# Why it works.  Layer 0 writes at every position what stood before it (offset.py); layer 1 looks, there, for its own
+# token (match.py), and copies what stands where it finds it: the token after each earlier copy of its own. Both proofs
+# stand by their parts; together: the second head's gap is 1/2 - leak with BOS, 1 - 2 leak without, in any stream.
+# Rotary positions change neither: the first head turns a constant, the second matches contents in dims that are not
+# turned (partial rotary). In turned dims a match D tokens away would score cos(theta D) instead of 1, so they serve for
+# contents only where theta (n_ctx - 1) is small (exercises.md B4).
+_LAYERS = ((Part(Offset(1), Copy("content", "previous")),), (Part(Match("previous"), Copy("content", "out")),))
 
 
 def induction_model(
@@ -61,42 +37,33 @@ def induction_model(
     - K-composition of (L1H0, L0H0) is 1 / sqrt(c), Q- and V-composition 0;
     - copying of L1H0 is 1: W_U W_OV W_E is U times the projection on all tokens but BOS; that of L0H0 is 0 / 0;
     - the direct path is uniform, so the loss of order 0 is ln d_vocab; order 1 gives all there is, order 2 nothing.
-    Without BOS prefix matching on two copies of n tokens is (n - 1/2) / n, see above. seed: of the contents and of the
-    stream's rotation; None leaves subspaces on the axes. notes: gap, sharpness_0, sharpness_1, logit_scale, leak.
+    Without BOS prefix matching on two copies of n tokens is (n - 1/2) / n, see `Match`. seed: of the contents and of the
+    stream's rotation; None leaves subspaces on the axes. notes: see `compile_model`.
 
     >>> from headway.model.forward import logits
     >>> logits(induction_model().weights, torch.tensor([[0, 5, 9, 3, 5]])).argmax(-1)[0, -1].item()
     9
     """
-    frequencies = octaves(n_ctx)
-    table = contents(d_vocab, bos=bos, seed=seed or 0, dtype=dtype)
-    space = _space(len(table), len(frequencies), bos, seed, dtype)
-    gap = kernel_gap(frequencies, n_ctx)
-    sharp_0 = sharpness_for(leak, gap=gap, rivals=n_ctx - 1)
-    sharp_1 = sharpness_for(leak, gap=0.5 - leak if bos else 1 - 2 * leak, rivals=n_ctx - 1)
-    # The right coordinate of `out` is at least 1 - leak, any other at most leak: logits differ by U (1 - 2 leak).
-    scale = sharpness_for(leak, gap=1 - 2 * leak, rivals=d_vocab - 1)
-    W_E = space.write("content") @ table
-    if bos:
-        W_E[:, :1] = space.write("start")
-    weights = assemble(
-        [
-            [previous_token_head(space, frequencies, sharpness=sharp_0)],
-            [induction_head(space, sharpness=sharp_1, sink=bos)],
-        ],
-        {
-            "W_E": W_E,
-            "W_pos": position_table(space, frequencies, n_ctx),
-            "W_U": scale * table.T @ space.read("out"),
-        },
-        n_ctx=n_ctx,
-        bos=0 if bos else None,
-        provenance=Provenance(source="handmade induction_model", options={"leak": leak}, seed=seed),
-    )
-    notes = {"gap": gap, "sharpness_0": sharp_0, "sharpness_1": sharp_1, "logit_scale": scale, "leak": leak}
-    return Built(weights, space, notes)
+    plan = Plan(d_vocab=d_vocab, n_ctx=n_ctx, leak=leak, bos=bos, seed=seed, dtype=dtype)
+    return compile_model(_LAYERS, plan, name="induction_model")
 
 
-def _space(n: int, pairs: int, bos: bool, seed: int | None, dtype: torch.dtype) -> Space:
-    sizes = {"content": n, "position": 2 * pairs, "previous": n, "out": n} | ({"start": 1} if bos else {})
-    return Space.allocate(sizes, seed=seed, dtype=dtype)
+def rotary_induction_model(
+    *,
+    d_vocab: int = 64,
+    n_ctx: int = 128,
+    leak: float = 1e-3,
+    bos: bool = True,
+    seed: int | None = 0,
+    dtype: torch.dtype = torch.float64,
+) -> Built:
+    """The same circuit under rotary positions: nothing positional in the stream; all that `induction_model` says holds.
+
+    The embedding also writes a constant direction `one`, which the first head's queries and keys read.
+
+    >>> from headway.model.forward import logits
+    >>> logits(rotary_induction_model().weights, torch.tensor([[0, 5, 9, 3, 5]])).argmax(-1)[0, -1].item()
+    9
+    """
+    plan = Plan(d_vocab=d_vocab, n_ctx=n_ctx, leak=leak, bos=bos, positions="rotary", seed=seed, dtype=dtype)
+    return compile_model(_LAYERS, plan, name="rotary_induction_model")

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from headway.errors import ShapeProblem, UsageError
+from headway.model.config import ModelConfig
 from headway.model.forward import run
 from headway.model.head import Head, same_head
 from headway.provenance import Provenance
@@ -28,6 +31,21 @@ def test_heads_of_different_widths_stand_side_by_side_unchanged():
         for j, given in enumerate(layer):
             assert same_head(weights.head(f"L{i}H{j}"), given)
     assert run(weights, torch.tensor([[1, 2, 3]])).logits.shape == (1, 3, 6)
+
+
+def test_rotary_heads_make_a_rotary_model():
+    turns = ModelConfig(
+        n_layers=1, n_heads=1, d_model=4, d_head=3, d_vocab=6, n_ctx=8, positions="rotary", position_base=7.0,
+        rotary_dims=2, rotary_pairs="adjacent",
+    )  # fmt: skip
+    turned = [replace(head(3), turns=turns), replace(head(5), turns=replace(turns, d_head=5))]
+    weights = assemble([turned], ENDS, n_ctx=8, bos=None, provenance=Provenance())
+    c = weights.config
+    assert (c.positions, c.position_base, c.rotary_dims, c.rotary_pairs) == ("rotary", 7.0, 2, "adjacent")
+    for j, given in enumerate(turned):
+        assert same_head(weights.head(f"L0H{j}"), given)
+    with pytest.raises(UsageError, match="share their rotary positions"):
+        assemble([[turned[0], head(2)]], ENDS, n_ctx=8, bos=None, provenance=Provenance())
 
 
 def test_no_layers():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,10 +15,11 @@ from headway.model.forward import logits, run
 from headway.paths.expand import order_logits
 from headway.paths.importance import term_importance
 from headway.sources.handmade.built import Built
-from headway.sources.handmade.induction import induction_model
+from headway.sources.handmade.induction import induction_model, rotary_induction_model
 
 LEAK = 1e-3
 MODEL = induction_model(leak=LEAK)
+ROTARY = rotary_induction_model(leak=LEAK)
 V = MODEL.weights.config.d_vocab
 
 
@@ -52,23 +54,50 @@ def test_the_induction_head_attends_to_successors_of_copies_else_to_bos():
     assert 20 < matched < 3 * 89
 
 
+@pytest.mark.parametrize("model", [MODEL, ROTARY], ids=["learned", "rotary"])
 @pytest.mark.parametrize(("length", "copies"), [(25, 4), (50, 2)])
-def test_prefix_matching_with_bos_reaches_one(length: int, copies: int):
-    rows = prefix_matching_scores(MODEL.weights, length=length, copies=copies, rows=3).rows()
+def test_prefix_matching_with_bos_reaches_one(length: int, copies: int, model: Built):
+    rows = prefix_matching_scores(model.weights, length=length, copies=copies, rows=3).rows()
     scores = {row["head"]: row["prefix_matching"] for row in rows}
     assert scores["L1H0"] >= 1 - LEAK
     assert scores["L0H0"] <= LEAK
 
 
+@pytest.mark.parametrize("make", [induction_model, rotary_induction_model])
 @pytest.mark.parametrize(("length", "ceiling"), [(25, 0.98), (50, 0.99)])
-def test_prefix_matching_without_bos_has_its_ceiling(length: int, ceiling: float):
+def test_prefix_matching_without_bos_has_its_ceiling(length: int, ceiling: float, make: Callable[..., Built]):
     """Position 0 stores itself, so the query equal to token 0 gives it half: (n - 1/2) / n (exercises.md C4)."""
-    model = induction_model(bos=False, leak=LEAK)
+    model = make(bos=False, leak=LEAK)
     rows = prefix_matching_scores(model.weights, length=length, copies=2, rows=3).rows()
     found = next(row["prefix_matching"] for row in rows if row["head"] == "L1H0")
     assert math.isclose(found, ceiling, abs_tol=0.005) and math.isclose(
         found, (length - 0.5) / length, abs_tol=2 * LEAK
     )
+
+
+@pytest.mark.parametrize("length", [25, 50])
+def test_the_ceiling_with_more_copies(length: int):
+    """Query token 0 in copy m + 1 has m matches and position 0: m / (m + 1) of the attention, 1 elsewhere."""
+    rows = prefix_matching_scores(
+        induction_model(bos=False, leak=LEAK, n_ctx=200).weights, length=length, copies=4, rows=2
+    )
+    found = next(row["prefix_matching"] for row in rows.rows() if row["head"] == "L1H0")
+    assert found == pytest.approx(1 - (1 / 2 + 1 / 3 + 1 / 4) / (3 * length), abs=2 * LEAK)
+
+
+def test_rotary_positions_change_nothing_that_is_known():
+    """The stream holds no positions; patterns and predictions keep the same leak, compositions the same values."""
+    weights, tokens = ROTARY.weights, random_text()
+    assert weights.W_pos is None and weights.config.positions == "rotary" and "position" not in ROTARY.space.sizes
+    found, usual = run(weights, tokens), run(MODEL.weights, tokens)
+    assert float(found.patterns[0][:, 0].diagonal(-1, dim1=-2, dim2=-1).min()) >= 1 - LEAK
+    for a, b in zip(found.patterns, usual.patterns, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=3 * LEAK)
+    for offset in (0, 1, 40):
+        scores = {row["via"]: row["score"] for row in composition_scores(weights, offset=offset).rows()}
+        assert math.isclose(scores["K"], 1 / math.sqrt(V - 1), rel_tol=1e-9)
+        assert scores["Q"] < 1e-9 and scores["V"] < 1e-9
+    assert float((weights.W_U @ weights.W_E).abs().max()) < 1e-12, "`one` is not read by W_U"
 
 
 def test_what_it_predicts():
@@ -95,7 +124,7 @@ def test_k_composition_by_hand():
     """
     c = V - 1
     reader, writer = MODEL.weights.head("L1H0"), MODEL.weights.head("L0H0")
-    S, C, P = MODEL.notes["sharpness_1"], MODEL.space.write("content"), MODEL.space.write("previous")
+    S, C, P = MODEL.notes["sharpness L1H0"], MODEL.space.write("content"), MODEL.space.write("previous")
     torch.testing.assert_close(reader.qk().dense(), S * C @ P.T)
     torch.testing.assert_close(writer.ov.dense(), P @ C.T)
     scores = {row["via"]: row for row in composition_scores(MODEL.weights).rows()}
@@ -156,8 +185,8 @@ def test_the_stated_leak_is_met(leak: float):
     model = induction_model(leak=leak)
     pattern = run(model.weights, repeated_tokens(model.weights.config, length=60, copies=2, rows=1)).patterns[0][0, 0]
     assert 0 < 1 - float(pattern.diagonal(-1).min()) <= leak
-    found = math.log(127 * (1 - leak) / leak) / model.notes["gap"]
-    assert math.isclose(model.notes["sharpness_0"], found)
+    found = math.log(127 * (1 - leak) / leak) / model.notes["gap L0H0"]
+    assert math.isclose(model.notes["sharpness L0H0"], found)
 
 
 def test_float32_is_enough():

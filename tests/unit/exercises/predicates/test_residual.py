@@ -1,0 +1,76 @@
+"""Exercise 1's caveats with their numbers (exercises.md C1, C2), and mutations of its references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from headway.exercises import checking
+from headway.exercises.givens import given
+from headway.exercises.references import reference
+
+check: Any = checking.check
+
+
+def both():
+    terms = reference("1c", given("1c"))
+    return terms["W_OV1"], terms["W_OV2"]
+
+
+def shift(n: int):
+    """The pattern of a previous-token head: position 0 attends to itself."""
+    A = torch.diag(torch.ones(n - 1, dtype=torch.float64), -1)
+    A[0, 0] = 1
+    return A
+
+
+def test_the_one_token_term_has_rank_eight_and_acts_as_seven_on_empty_relays():
+    W1, W2 = both()
+    empty = torch.eye(16, dtype=torch.float64)[:, [d for d in range(16) if not 8 <= d <= 11]]
+    assert int(torch.linalg.matrix_rank(W1 + W2)) == 8
+    assert int(torch.linalg.matrix_rank((W1 + W2) @ empty)) == 7
+    assert int(torch.linalg.matrix_rank(W2 @ W1)) == 1
+
+
+def test_a_relay_that_is_not_empty_adds_what_the_previous_token_had_there():
+    W1, W2 = both()
+    x = torch.randn(6, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    A = shift(6)
+    after = x + A @ x @ W1.T
+    out = A @ after @ W2.T
+    torch.testing.assert_close(out[5, 15], x[3, 0] + x[4, 8])
+
+
+def test_positions_0_and_1_see_position_0_again():
+    A = shift(5)
+    two_back = A @ A
+    assert two_back[1].tolist() == [1, 0, 0, 0, 0] == two_back[0].tolist() and two_back[4].tolist() == [0, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("id", ["1a", "1b"])
+@pytest.mark.parametrize("name", ["W_V", "W_O"])
+@pytest.mark.parametrize(
+    "change", [torch.zeros_like, torch.neg, lambda W: W.roll(1, 0), lambda W: W.flip(1), lambda W: 2 * W]
+)
+def test_a_mutated_reference_fails_or_is_the_same_head(id: str, name: str, change: Any):
+    right = reference(id, given(id))
+    answer = {**right, name: change(right[name])}
+    same = torch.allclose(answer["W_O"] @ answer["W_V"], right["W_O"] @ right["W_V"])
+    verdict = check(id, **answer)
+    # 1b has many right answers: one that differs must still keep the two heads' bargain, which 1d's terms check.
+    virtual = answer["W_O"] @ answer["W_V"] @ both()[0]
+    fair = (
+        id == "1b" and float(virtual.max()) == 1 and int(torch.linalg.matrix_rank(answer["W_O"] @ answer["W_V"])) == 4
+    )
+    assert verdict.passed == same or (verdict.passed and fair)
+
+
+def test_later_parts_use_the_learners_own_earlier_ones():
+    mine = {"W_V": torch.zeros(4, 16), "W_O": torch.zeros(16, 4)}
+    for f, (read, written) in enumerate({4: 12, 5: 13, 6: 14, 9: 15}.items()):
+        mine["W_V"][f, read] = mine["W_O"][written, f] = 1.0
+    W1, W2 = both()[0], mine["W_O"].double() @ mine["W_V"].double()
+    assert check("1c", earlier={"1b": mine}, W_OV1=W1, W_OV2=W2).passed
+    assert not check("1c", W_OV1=W1, W_OV2=W2).passed
