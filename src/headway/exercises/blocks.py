@@ -53,6 +53,16 @@ def used(W_OV: Float[Tensor, "written read"], axis: int, size: float) -> list[in
     return [int(i) for i in (W_OV.abs().amax(axis) > EXACT * size).nonzero()[:, 0]]
 
 
+def overflow(name: str, product: Tensor) -> Problem | None:
+    """NONFINITE where finite factors have a product that float64 cannot hold.
+
+    >>> overflow("W_OV", torch.tensor([torch.inf, 1.0]))
+    ('NONFINITE', {'name': 'W_OV', 'count': 1})
+    """
+    beyond = int((~product.isfinite()).sum())
+    return ("NONFINITE", {"name": name, "count": beyond}) if beyond else None
+
+
 def copy_problem(W_OV: Float[Tensor, "written read"], pairs: Mapping[int, int]) -> Problem | None:
     """Why W_OV is not the wanted copy, most telling reason first; None when it is.
 
@@ -62,6 +72,9 @@ def copy_problem(W_OV: Float[Tensor, "written read"], pairs: Mapping[int, int]) 
     wanted = copying(pairs, len(W_OV))
     if close(W_OV, wanted):
         return None
+    beyond = overflow("W_OV", W_OV)
+    if beyond is not None:
+        return beyond
     size = float(W_OV.abs().max())
     if size == 0:
         return "ZERO", {}
@@ -88,7 +101,7 @@ def _inside(block: Tensor, wanted: Tensor) -> Problem:
         factors = block[wanted != 0]
         worst = float(factors[int((factors.abs().log()).abs().argmax())]) if bool((factors != 1).any()) else 1.0
         if bool((factors < 0).any()):
-            return "SIGN", {"repair": ""}
+            return "SIGN", {"factor": float(factors.min()), "repair": ""}
         return "SCALE", {"factor": worst}
     return "ORDER", {}
 

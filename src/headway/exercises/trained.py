@@ -1,7 +1,8 @@
 """The exercises' questions asked of a head of any model: is it a previous-token head, for every text, and how nearly?
 
 In the first layer the stream is token and position alone, so the exercises' proof over all sequences holds for a trained
-head as it does for a written one, on the tokens and positions chosen.
+head as it does for a written one, on the tokens and positions chosen. Later heads read what earlier ones wrote: they are
+observed on random sequences, and proved nothing of.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Int
 from torch import Tensor
 
+from headway.algebra.null import check_seed
 from headway.behaviour.repeated import token_pool
 from headway.errors import UnknownName, UsageError, did_you_mean
 from headway.exercises.proof import Rule, States, prove
@@ -30,6 +32,7 @@ RULES: dict[str, Callable[[], Rule]] = {
     "2c": lambda: offset(1),
     "2d": earlier_copy,
 }
+GRADED = (*RULES, "3")
 _SEQUENCES = 64
 
 
@@ -37,54 +40,60 @@ _SEQUENCES = 64
 class GradedHead:
     """How a head answers an exercise.
 
+    Proved, for heads of the first layer in 2a-2d, else None:
     passed: it holds for every sequence of these tokens and positions. relative_margin: the worst margin over the largest
     range of a row, -1 to 1, negative where some sequence breaks it. works_to: positions up to which every sequence is
-    right. right: share of queries of random sequences whose largest score is a target's; mass: their mean attention on
-    targets. n, n_tokens: the domain. (Queries without a target are left out.)
+    right.
+
+    Observed on random sequences of these tokens, after BOS where the model has one: right: share of queries whose largest
+    attention is a target's, 0 to 1; mass: their mean attention on targets, a probability. Queries without a target are
+    left out; None where there are no others. n, n_tokens: positions (without BOS) and tokens.
     """
 
     head: str
     exercise: str
-    passed: bool
-    relative_margin: float
-    works_to: int
-    right: float
-    mass: float
+    passed: bool | None
+    relative_margin: float | None
+    works_to: int | None
+    right: float | None
+    mass: float | None
     n: int
     n_tokens: int
 
 
+@torch.no_grad()
 def grade_head(
     weights: Weights, head: str | HeadId, exercise: str, *, n: int = 24, n_tokens: int = 24, seed: int = 0
 ) -> GradedHead:
-    """Grade one head of the first layer by exercise 2a, 2b, 2c or 2d, on `n_tokens` random tokens at n positions.
+    """Grade one head by exercise 2a, 2b, 2c, 2d or 3 (its second head), on `n_tokens` random tokens at n positions.
 
-    Exact up to rounding, in float64: biases, norms and positions are those of the model; BOS takes no part. Raises
-    UnknownName for a head or exercise that does not exist, UsageError for a head of a later layer, whose stream is no
-    function of token and position.
+    The proof is exact up to rounding, in float64: biases, norms and positions are those of the model; BOS takes no part
+    in it. Raises UnknownName for a head or exercise that does not exist, UsageError for sizes below 1.
 
     >>> from headway.sources.handmade import previous_token_model
     >>> grade_head(previous_token_model().weights, "L0H0", "2c", n=8, n_tokens=6).passed
     True
     """
-    if exercise not in RULES:
-        known = ", ".join(RULES)
-        raise UnknownName(f"no head is graded by {exercise!r}", expected=known, next_step=did_you_mean(exercise, RULES))
-    found = weights.head_id(head)
-    if found.layer:
-        raise UsageError(
-            f"{found} reads what earlier heads wrote",
-            expected="a head of layer 0, whose stream is token and position",
-            next_step="Study it with headway heads or hw.behaviour",
+    if exercise not in GRADED:
+        known = ", ".join(GRADED)
+        raise UnknownName(
+            f"no head is graded by {exercise!r}", expected=known, next_step=did_you_mean(exercise, GRADED)
         )
-    n = min(n, weights.config.n_ctx)
+    for name, size in (("n", n), ("n_tokens", n_tokens)):
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise UsageError(f"{name} of a graded head", expected="a whole number >= 1", got=repr(size))
+    check_seed(seed)
+    found = weights.head_id(head)
+    lead = 0 if weights.config.bos is None else 1
+    n = max(1, min(n, weights.config.n_ctx - lead))
     tokens = _tokens(weights, n_tokens, seed)
-    states = _states(weights, found, tokens, n)
-    rule = RULES[exercise]()
-    proof = prove(states, rule)
-    right, mass = _typical(states, rule, weights.head(found).attn_scale, seed)
-    margin = proof.margin / proof.range if proof.range > 0 else 0.0
-    return GradedHead(str(found), exercise, proof.passed, margin, proof.works_to, right, mass, n, len(tokens))
+    right, mass = _observed(weights, found, exercise, _texts(weights, tokens, n, seed))
+    passed = margin = works_to = None
+    if not found.layer and exercise in RULES:
+        proof = prove(_states(weights, found, tokens, n), RULES[exercise]())
+        margin = proof.margin / proof.range if proof.range > 0 else 0.0
+        passed, works_to = proof.passed, proof.works_to
+    return GradedHead(str(found), exercise, passed, margin, works_to, right, mass, n, len(tokens))
 
 
 def _tokens(weights: Weights, n_tokens: int, seed: int) -> Tensor:
@@ -119,20 +128,41 @@ def _states(weights: Weights, head: HeadId, tokens: Tensor, n: int) -> States:
     return States.of(q.transpose(0, 1), k.transpose(0, 1))
 
 
-def _typical(states: States, rule: Rule, scale: float, seed: int) -> tuple[float, float]:
-    """Share of queries whose largest score is a target's, and mean attention on targets, over random sequences."""
-    n, vocab = states.Q.shape[:2]
+def _texts(weights: Weights, tokens: Tensor, n: int, seed: int) -> Int[Tensor, "row pos"]:
+    """Random sequences of these tokens, with replacement, after BOS where there is one."""
     random = np.random.Generator(np.random.PCG64([seed, 1]))
-    texts = torch.from_numpy(random.integers(0, vocab, (_SEQUENCES, n)))
-    right: list[Float[Tensor, "hit"]] = []
-    mass: list[Float[Tensor, "hit"]] = []
-    for i in range(n):
-        keys = torch.arange(i + 1)
-        targets = rule(states, i)[0]
-        for text in texts:
-            hit = targets[text[i], keys, text[: i + 1]]
-            if bool(hit.any()):
-                row = scale * states.K[keys, text[: i + 1]] @ states.Q[i, text[i]]
-                right.append(hit[row.argmax()].double())
-                mass.append(row.softmax(0)[hit].sum())
-    return float(torch.stack(right).mean()), float(torch.stack(mass).mean())
+    texts = tokens[torch.from_numpy(random.integers(0, len(tokens), (_SEQUENCES, n)))]
+    bos = weights.config.bos
+    return texts if bos is None else torch.cat((texts.new_full((_SEQUENCES, 1), bos), texts), dim=1)
+
+
+def _observed(
+    weights: Weights, head: HeadId, exercise: str, texts: Int[Tensor, "row pos"]
+) -> tuple[float | None, float | None]:
+    """Share of queries whose largest attention is a target's, and mean attention on targets."""
+    pattern = run(weights, texts.to(weights.device)).patterns[head.layer][:, head.head].double().cpu()
+    hits = targets(exercise, texts)
+    if weights.config.bos is not None:
+        hits[:, 0] = False  # BOS asks nothing
+    queries = hits.any(-1)
+    if not bool(queries.any()):
+        return None, None
+    top = hits.gather(-1, pattern.argmax(-1, keepdim=True))[..., 0]
+    mass = (pattern * hits).sum(-1)
+    return float(top[queries].double().mean()), float(mass[queries].mean())
+
+
+def targets(exercise: str, texts: Int[Tensor, "row pos"]) -> Bool[Tensor, "row query_pos key_pos"]:
+    """Where each query of a text should look.
+
+    >>> targets("3", torch.tensor([[5, 6, 5]]))[0].nonzero().tolist()
+    [[2, 1]]
+    """
+    count = texts.shape[1]
+    same = texts[:, :, None] == texts[:, None, :]
+    back = torch.arange(count)[:, None] - torch.arange(count)
+    if exercise in {"2b", "2c"}:
+        return (back == (exercise == "2c")).expand_as(same).clone()
+    if exercise == "3":  # the key after an earlier copy; the query itself counts where its token stands twice
+        same = torch.cat((torch.zeros_like(same[:, :, :1]), same[:, :, :-1]), dim=2)
+    return same & (back >= (exercise == "2d"))

@@ -9,7 +9,7 @@ import torch
 
 import headway as hw
 from headway.errors import UnknownName, UsageError
-from headway.exercises.trained import _states, grade_head
+from headway.exercises.trained import GradedHead, _states, grade_head, targets
 from headway.model.forward import run
 from headway.sources.handmade import induction_model, previous_token_model
 from support.random_models import random_weights
@@ -39,21 +39,58 @@ def test_states_give_the_scores_of_the_forward_pass(features: dict[str, Any]):
 
 def test_hand_made_heads_pass_and_trained_ones_are_graded():
     made = grade_head(previous_token_model().weights, "L0H0", "2c", n=12, n_tokens=8)
-    assert made.passed and made.right == 1.0 and made.mass > 0.99 and made.works_to == 12
+    assert made.passed and values(made)[0] == 1.0 and values(made)[1] > 0.99 and made.works_to == 12
     assert grade_head(induction_model().weights, "L0H0", "2c").passed
-    assert not grade_head(induction_model().weights, "L0H0", "2b").passed
+    assert grade_head(induction_model().weights, "L0H0", "2b").passed is False
     zoo = hw.load("zoo:two-layer")
     previous = grade_head(zoo, "L0H7", "2c")
-    assert not previous.passed and previous.relative_margin < 0, "no proof over every sequence, but nearly always right"
-    assert previous.right > 0.95 and previous.mass > 0.95
-    assert grade_head(zoo, "L0H3", "2c").right < 0.1 and grade_head(zoo, "L0H3", "2b").right > 0.95
+    assert previous.passed is False and (previous.relative_margin or 0) < 0, (
+        "no proof over every sequence, but nearly always right"
+    )
+    assert values(previous)[0] > 0.95 and values(previous)[1] > 0.95
+    assert values(grade_head(zoo, "L0H3", "2c"))[0] < 0.1 and values(grade_head(zoo, "L0H3", "2b"))[0] > 0.95
+
+
+def values(graded: GradedHead):
+    assert graded.right is not None and graded.mass is not None
+    return graded.right, graded.mass
+
+
+def test_later_heads_are_observed_and_nothing_is_proved_of_them():
+    made = grade_head(induction_model().weights, "L1H0", "3")
+    assert made.right == 1.0 and values(made)[1] > 0.99
+    assert made.passed is made.relative_margin is made.works_to is None
+    zoo = hw.load("zoo:two-layer")
+    by_head = {head: values(grade_head(zoo, head, "3"))[0] for head in ("L1H4", "L1H0", "L1H3")}
+    assert by_head["L1H4"] > 3 * max(by_head["L1H0"], by_head["L1H3"]), "the induction head that ships with the package"
+
+
+def test_where_nothing_can_be_looked_at_nothing_is_said():
+    alone = grade_head(previous_token_model().weights, "L0H0", "2d", n=1, n_tokens=4)
+    assert alone.right is None and alone.mass is None
+
+
+@pytest.mark.parametrize("exercise", ["2a", "2b", "2c", "2d", "3"])
+def test_targets_are_those_of_the_definition(exercise: str):
+    texts = torch.tensor([[0, 1, 0, 0, 1], [2, 2, 1, 2, 1]])
+    wanted = {
+        "2a": lambda t, i, j: t[i] == t[j],
+        "2b": lambda t, i, j: i == j,
+        "2c": lambda t, i, j: i - j == 1,
+        "2d": lambda t, i, j: t[i] == t[j] and j < i,
+        "3": lambda t, i, j: j > 0 and t[j - 1] == t[i],
+    }[exercise]
+    found = targets(exercise, texts)
+    for row, text in enumerate(texts.tolist()):
+        for i in range(5):
+            assert found[row, i].tolist() == [j <= i and wanted(text, i, j) for j in range(5)]
 
 
 def test_what_cannot_be_graded_is_named():
     weights = induction_model().weights
-    with pytest.raises(UsageError, match="reads what earlier heads wrote"):
-        grade_head(weights, "L1H0", "2c")
-    with pytest.raises(UnknownName, match="no head is graded by '3'"):
-        grade_head(weights, "L0H0", "3")
+    with pytest.raises(UsageError, match="n of a graded head"):
+        grade_head(weights, "L0H0", "2c", n=0)
+    with pytest.raises(UnknownName, match="no head is graded by '1a'"):
+        grade_head(weights, "L0H0", "1a")
     with pytest.raises(UnknownName, match="no head L7H0"):
         grade_head(weights, "L7H0", "2c")

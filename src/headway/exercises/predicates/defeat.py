@@ -50,7 +50,10 @@ def _sequence(here: Given, tokens: Tensor) -> tuple[list[int], Verdict | None]:
     ids = [int(t) for t in tokens.tolist()]
     whole = bool((tokens == tokens.round()).all())
     if not whole or len(ids) > here.n or min(ids) < 0 or max(ids) >= here.n_tokens:
-        facts = {"last": here.n_tokens - 1, "most": here.n, "got": ", ".join(f"{t:g}" for t in tokens.tolist())}
+        listed = ", ".join(f"{t:g}" for t in tokens[:8].tolist()) + (
+            f", ... ({len(ids)} of them)" if len(ids) > 8 else ""
+        )
+        facts = {"last": here.n_tokens - 1, "most": here.n, "got": listed}
         return [], failed(here.id, "TOKENS", facts)
     return ids, None
 

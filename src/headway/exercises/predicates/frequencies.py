@@ -34,6 +34,7 @@ def design(given: Given, answer: Answer, _: Earlier) -> Verdict:
     if least >= given.gap:
         return passed(given.id, notes=(Note("GAP", {"gap": least, "bound": bound}),), picture=picture)
     facts = {"offset": worst + 1, "works_to": worst + 1, "gap": least, "wanted": given.gap, "repair": ""}
+    facts |= {"slow": 1} if worst == 0 else {}  # not come round again, but hardly moved
     return failed(given.id, "TIE" if least <= 1e-9 else "ALIAS", facts, picture=picture)
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from headway.exercises.after_head import AfterPrevious
+from headway.exercises.blocks import overflow
 from headway.exercises.changes import projector
 from headway.exercises.givens import Given, as_part
 from headway.exercises.pictures_data import example_tokens
@@ -41,7 +42,11 @@ def induction(given: Given, answer: Answer, _: Earlier) -> Verdict:
     if not first.passed:
         return failed(given.id, first.reason, {**first.facts, "head": 1}, counterexample=first.counterexample)
     head, sizes = unit_size(Head(answer["W_Q2"], answer["W_K2"]))
-    own = AfterPrevious(given, answer["W_O1"] @ answer["W_V1"])
+    W_OV1 = answer["W_O1"] @ answer["W_V1"]
+    beyond = overflow("W_OV of head 1", W_OV1)
+    if beyond is not None:
+        return failed(given.id, *beyond)
+    own = AfterPrevious(given, W_OV1)
     proof = own.prove(head)
     picture = _picture(given, own, head)
     notes = (Note("EXCLUDED", {"queries": "tokens without an earlier copy"}), Note("POSITION_0"))

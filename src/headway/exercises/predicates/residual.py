@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.exercises.blocks import EXACT, Problem, close, copy_problem, copying, dims_text, used
+from headway.exercises.blocks import EXACT, Problem, close, copy_problem, copying, dims_text, overflow, used
 from headway.exercises.givens import Given
 from headway.exercises.verdict import Note, Picture, Verdict, failed, passed
 
@@ -40,7 +40,7 @@ def two_back(given: Given, answer: Answer, earlier: Earlier) -> Verdict:
     """1b: one dim of 0-3 through head 1 and head 2, and three further dims of the previous token."""
     W1, W2 = _product(earlier["1a"]), answer["W_O"] @ answer["W_V"]
     picture = _picture(W2, _reference_2())
-    problem = _second_head(W2)
+    problem = overflow("W_OV", W2) or _second_head(W2)
     if problem is not None:
         return failed(given.id, *problem, picture=picture)
     notes = _basis(answer["W_V"])
@@ -95,7 +95,7 @@ def _sizes(W2: Tensor, relayed: int, size: float) -> Problem | None:
         single = len(places) == 1 and len(used(row[None], 0, size)) == 1
         if single and abs(float(column[places[0]]) - 1) > EXACT:
             factor = float(column[places[0]])
-            return ("SIGN", {"repair": ""}) if factor < 0 else ("SCALE", {"factor": factor})
+            return "SIGN" if factor < 0 else "SCALE", {"factor": factor, "repair": ""}
         if not single and read == relayed:
             return "WRONG_WRITE", {"writes": f"{dims_text(places)}, where another copy lands too", "repair": ""}
     return None

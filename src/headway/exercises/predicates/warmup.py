@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headway.exercises.blocks import EXACT, close
+from headway.exercises.blocks import EXACT, close, overflow
 from headway.exercises.givens import Given
 from headway.exercises.verdict import Note, Picture, Verdict, failed, passed
 
@@ -105,7 +105,10 @@ def _head_problem(given: Given, yours: Any, W_QK: Tensor, W_OV: Tensor, x: Tenso
     wanted = A @ moved
     described = f"({x.shape[0]}, {x.shape[1]}) for x of this size"
     try:
-        output = torch.as_tensor(yours, dtype=torch.float64)
+        output = torch.as_tensor(yours)
+        if output.is_complex():
+            raise TypeError("complex")
+        output = output.double()
     except (TypeError, ValueError, RuntimeError):
         facts = {"name": "what head returns", "wanted": f"an array {described}", "got": type(yours).__name__}
         return failed(given.id, "UNCHANGED") if yours is None else failed(given.id, "NOTNUMBERS", facts)
@@ -185,6 +188,9 @@ def _within(columns: Tensor, space: Tensor) -> bool:
 
 
 def _product(given: Given, name: str, yours: Tensor, wanted: Tensor) -> Verdict:
+    beyond = overflow(name, yours)
+    if beyond is not None:
+        return failed(given.id, *beyond)
     picture = _picture(yours, wanted)
     if close(yours, wanted):
         return passed(given.id, picture=picture)
@@ -194,7 +200,7 @@ def _product(given: Given, name: str, yours: Tensor, wanted: Tensor) -> Verdict:
         return failed(given.id, "TRANSPOSED", picture=picture)
     factor = float((yours * wanted).sum() / wanted.square().sum())
     if abs(factor) > 0 and close(yours, factor * wanted):
-        return failed(given.id, "SCALE", {"factor": factor}, picture=picture)
+        return failed(given.id, "SIGN" if factor < 0 else "SCALE", {"factor": factor}, picture=picture)
     facts = {"name": name, "error": float((yours - wanted).abs().max())}
     return failed(given.id, "VALUE", facts, picture=picture)
 

@@ -67,6 +67,13 @@ def test_a_mutated_reference_fails_or_is_the_same_head(id: str, name: str, chang
     assert verdict.passed == same or (verdict.passed and fair)
 
 
+@pytest.mark.parametrize("id", ["1a", "1b"])
+def test_values_beyond_float64_are_said_to_be(id: str):
+    right = reference(id, given(id))
+    verdict = check(id, **{name: 1e200 * W for name, W in right.items()})
+    assert (verdict.reason, verdict.facts["name"]) == ("NONFINITE", "W_OV")
+
+
 def test_later_parts_use_the_learners_own_earlier_ones():
     mine = {"W_V": torch.zeros(4, 16), "W_O": torch.zeros(16, 4)}
     for f, (read, written) in enumerate({4: 12, 5: 13, 6: 14, 9: 15}.items()):

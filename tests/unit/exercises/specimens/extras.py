@@ -81,7 +81,7 @@ WRONG = {
     },
     "frequencies": {
         "as published for exercise 2": (alpha(1.0, 0.316), "ALIAS", {}),
-        "both slow": (lambda g: {"alpha": [0.01 / (f + 1) for f in range(g.axis("k"))]}, "ALIAS", {}),
+        "both slow": (lambda g: {"alpha": [0.01 / (f + 1) for f in range(g.axis("k"))]}, "ALIAS", {"slow": 1}),
         "one pair used twice": (lambda g: {"alpha": [2 * math.pi / g.n] * g.axis("k")}, "ALIAS", {}),
         "standing still": (lambda g: {"alpha": [0.0] * g.axis("k")}, "TIE", {}),
         "whole turns": (lambda g: {"alpha": [2 * math.pi] * g.axis("k")}, "TIE", {}),

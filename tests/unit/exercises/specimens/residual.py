@@ -108,7 +108,7 @@ WRONG = {
         "reversed": (lambda g: copies({8: 0, 9: 1, 10: 2, 11: 3}), "WRONG_WRITE", {}),
         "twice as large": (lambda g: copies(COPY, 2.0), "SCALE", {}),
         "one dim too large": (lambda g: vo(W1 + ones((9, 1, 2.0))), "SCALE", {}),
-        "negated": (lambda g: copies(COPY, -1.0), "SIGN", {}),
+        "negated": (lambda g: copies(COPY, -1.0), "SIGN", {"factor": -1.0}),
         "dims exchanged": (lambda g: copies({0: 9, 1: 8, 2: 10, 3: 11}), "ORDER", {}),
         "mixed": (lambda g: vo(ones(*((8 + i, j, float(M4[i, j])) for i in range(4) for j in range(4)))), "ORDER", {}),
         "adds itself": (lambda g: plus(COPY, *((i, i, 1.0) for i in range(4))), "EXTRA_READ", {}),

@@ -37,7 +37,7 @@ def matrix_slips(name: Any):
     return {
         "transposed": (changed(name, lambda W: W.T), "TRANSPOSED", {}),
         "twice as large": (changed(name, lambda W: 2 * W), "SCALE", {}),
-        "negated": (changed(name, lambda W: -W), "SCALE", {}),
+        "negated": (changed(name, lambda W: -W), "SIGN", {}),
         "zeros": (changed(name, lambda W: 0 * W), "ZERO", {}),
         "one entry off": (changed(name, lambda W: W + 0.1 * torch.eye(len(W))), "VALUE", {"name": name}),
         "rows in another order": (changed(name, lambda W: W.roll(1, 0)), "VALUE", {"name": name}),
@@ -152,7 +152,7 @@ WRONG = {
         "as given": (lambda g: {name: getattr(g, name) for name in ("W_Q", "W_K", "W_V", "W_O")}, "SAME", {}),
         "half as given": (lambda g: {**published(g), "W_V": g.W_V, "W_O": g.W_O}, "SAME", {"names": "W_V, W_O"}),
         "keys not told": (changed("W_K", lambda W: 0.5 * W), "SCALE", {}),
-        "queries negated": (changed("W_Q", lambda W: -W), "SCALE", {}),
+        "queries negated": (changed("W_Q", lambda W: -W), "SIGN", {}),
         "same map on both sides": (
             lambda g: {**published(g), "W_Q": spread(g) @ g.W_Q, "W_K": spread(g) @ g.W_K},
             "VALUE",
