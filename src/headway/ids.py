@@ -5,8 +5,10 @@ Layers and heads count from 0 everywhere. A path is written with `-`, never `>`:
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from headway.errors import CannotCompose, UnknownName, UsageError
 
@@ -25,6 +27,11 @@ class HeadId:
     head: int
 
     def __post_init__(self) -> None:
+        for name in ("layer", "head"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+                raise UsageError(f"{name} of a head id", expected="a whole number >= 0", got=repr(value))
+            object.__setattr__(self, name, operator.index(value))
         if self.layer < 0 or self.head < 0:
             raise UsageError("a head id counts from 0", expected="layer, head >= 0", got=(self.layer, self.head))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -45,6 +46,26 @@ def check_factors(factors: Sequence[object]) -> tuple[Tensor, ...]:
 def at_least_float32(tensor: Tensor) -> Tensor:
     """Half precision as float32, for no factorisation is made for less; everything else as it is."""
     return tensor.float() if tensor.dtype in {torch.bfloat16, torch.float16} else tensor
+
+
+def unit_factors(factors: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], int]:
+    """Each factor over a power of two, its largest entry then about 1, and the sum of the exponents taken out: exact.
+
+    Products and their norms then neither over- nor underflow. A zero factor stays as it is.
+
+    >>> (unit,), exponent = unit_factors([torch.tensor([[3e38]])])
+    >>> float(unit) * 2.0**exponent == float(torch.tensor(3e38))
+    True
+    """
+    out: list[Tensor] = []
+    taken = 0
+    for f in factors:
+        most = -math.frexp(torch.finfo(f.dtype).tiny)[1]  # beyond it the power of two itself would overflow
+        size = float(f.detach().abs().max()) if f.numel() else 0.0
+        exponent = max(-most, min(most, math.frexp(size)[1])) if math.isfinite(size) else 0
+        out.append(f * 2.0**-exponent)
+        taken += exponent
+    return tuple(out), taken
 
 
 def check_same_kind(factors: Sequence[Tensor], where: str) -> None:

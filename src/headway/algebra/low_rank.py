@@ -301,7 +301,7 @@ class _ProductNorm(torch.autograd.Function):
     def forward(left: Tensor, right: Tensor) -> Tensor:
         t_left = torch.linalg.qr(left, mode="r").R
         t_right = torch.linalg.qr(right.mT, mode="r").R
-        return torch.linalg.matrix_norm(t_left @ t_right.mT)
+        return _frobenius(t_left @ t_right.mT)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -313,6 +313,14 @@ class _ProductNorm(torch.autograd.Function):
         zero = norm == 0
         weight = (grad_outputs[0] / norm.masked_fill(zero, 1)).masked_fill(zero, 0)[..., None, None]
         return weight * (left @ (right @ right.mT)), weight * ((left.mT @ left) @ right)
+
+
+def _frobenius(core: Tensor) -> Tensor:
+    """The norm, of entries over the largest: their squares neither over- nor underflow."""
+    if not core.numel():
+        return torch.linalg.matrix_norm(core)
+    size = core.abs().amax((-2, -1))
+    return size * torch.linalg.matrix_norm(core / size.masked_fill(size == 0, 1)[..., None, None])
 
 
 def _beside(a: Tensor, b: Tensor, axis: int) -> Tensor:

@@ -7,11 +7,13 @@ and redraw the directions. A Gaussian null of the same shape is several times to
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from headway.algebra.given import real_tensor, whole_number
 from headway.errors import BadInput, NotFinite, ShapeProblem, UsageError
 
 
@@ -103,6 +105,8 @@ def eigenvalue_ratio(eigenvalues: Complex[Tensor, "*batch n"] | Float[Tensor, "*
     >>> eigenvalue_ratio(torch.tensor([3.0, 1.0, -1.0]))
     tensor(0.6000)
     """
+    if not (isinstance(eigenvalues, Tensor) and eigenvalues.is_complex()):
+        eigenvalues = real_tensor(eigenvalues, "eigenvalue_ratio", "or complex [..., n]")
     return eigenvalues.sum(-1).real / eigenvalues.abs().sum(-1)
 
 
@@ -127,10 +131,14 @@ def copying_null(
     >>> copying_null(torch.eye(6), torch.ones(3, 2), torch.ones(3, 2), draws=5, seed=0).shape
     torch.Size([3, 5])
     """
-    g, s_o, s_v = (t.detach().to("cpu", torch.float64) for t in (between, spectra_o, spectra_v))
-    _check_copying(g, s_o, s_v, draws)
+    where = "copying_null"
+    given = ((between, "[d_model, d_model]"), (spectra_o, "[head, k]"), (spectra_v, "[head, k]"))
+    g, s_o, s_v = (real_tensor(t, where, axes).detach().to("cpu", torch.float64) for t, axes in given)
+    _check_copying(g, s_o, s_v)
+    whole_number(draws, "draws", least=1, where=where)
+    check_seed(seed)
     d, k = g.shape[0], s_o.shape[1]
-    width = k if d_head is None else d_head
+    width = k if d_head is None else whole_number(d_head, "d_head", least=1, where=where)
     if k != min(width, d):
         raise ShapeProblem(
             "number of singular values",
@@ -158,13 +166,15 @@ def haar_frame(d: int, k: int, generator: torch.Generator) -> Float[Tensor, "d k
     >>> torch.allclose(q.T @ q, torch.eye(2, dtype=torch.float64))
     True
     """
-    if not 0 <= k <= d:
+    for name, value in (("d", d), ("k", k)):
+        whole_number(value, name, least=0, where="haar_frame")
+    if k > d:
         raise UsageError("no such frame", where="haar_frame", expected="0 <= k <= d", got=f"k={k}, d={d}")
     q, r = torch.linalg.qr(torch.randn(d, k, dtype=torch.float64, generator=generator))
     return q * torch.where(r.diagonal() < 0, -1.0, 1.0)
 
 
-def _check_copying(g: Tensor, s_o: Tensor, s_v: Tensor, draws: int) -> None:
+def _check_copying(g: Tensor, s_o: Tensor, s_v: Tensor) -> None:
     where = "copying_null"
     if g.ndim != 2 or g.shape[0] != g.shape[1]:
         raise ShapeProblem("W_E W_U is not square", where=where, expected="[d_model, d_model]", got=tuple(g.shape))
@@ -175,8 +185,6 @@ def _check_copying(g: Tensor, s_o: Tensor, s_v: Tensor, draws: int) -> None:
             expected="two [head, k] of equal shape",
             got=f"{tuple(s_o.shape)} and {tuple(s_v.shape)}",
         )
-    if draws < 1:
-        raise UsageError("draws", where=where, expected="at least 1", got=draws)
     if not all(bool(t.isfinite().all()) for t in (g, s_o, s_v)):
         raise NotFinite("NaN or infinity", where=where, expected="finite weights and spectra")
     if bool((s_o < 0).any() or (s_v < 0).any()):
@@ -185,14 +193,16 @@ def _check_copying(g: Tensor, s_o: Tensor, s_v: Tensor, draws: int) -> None:
 
 def _need_dimension(d: int, where: str) -> None:
     # In one dimension a rotation changes nothing and the variance formula divides by zero.
-    if d < 2:
-        raise UsageError("too few dimensions for a random rotation", where=where, expected="d >= 2", got=d)
+    whole_number(d, "too few dimensions for a random rotation", least=2, where=where)
 
 
 def _as_float(x: float | Tensor) -> Tensor:
-    if not isinstance(x, Tensor):
-        return torch.tensor(x, dtype=torch.float64)
-    return x if x.is_floating_point() else x.to(torch.float64)
+    """A Python number as float64, a tensor of real numbers in at least float32."""
+    if isinstance(x, Real) and not isinstance(x, bool):
+        return torch.tensor(float(x), dtype=torch.float64)
+    if isinstance(x, Tensor) and not x.is_floating_point() and not x.is_complex():
+        return x.to(torch.float64)
+    return real_tensor(x, "a null", "numbers")
 
 
 def check_seed(seed: int) -> None:
@@ -200,5 +210,4 @@ def check_seed(seed: int) -> None:
 
     >>> check_seed(0)
     """
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise UsageError("a seed", expected="a whole number >= 0", got=repr(seed))
+    whole_number(seed, "a seed", least=0)

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headway.algebra.chain import at_least_float32
+from headway.algebra.chain import broadcast
+from headway.algebra.given import real_tensor, whole_number
 from headway.algebra.low_rank import LowRank
 from headway.errors import BadInput, NotFinite, ShapeProblem, UsageError
 
@@ -26,6 +27,7 @@ def column_basis(matrix: Float[Tensor, "d n"] | LowRank, *, rtol: float | None =
             [0.],
             [0.]])
     """
+    matrix = matrix if isinstance(matrix, LowRank) else real_tensor(matrix, "column_basis", "[d, n]")
     if len(matrix.shape) != 2:
         raise ShapeProblem(
             "a basis is of one matrix",
@@ -34,8 +36,8 @@ def column_basis(matrix: Float[Tensor, "d n"] | LowRank, *, rtol: float | None =
             got=tuple(matrix.shape),
             next_step="Ranks of a stack may differ: take them one at a time.",
         )
-    if rtol is not None and not 0 <= rtol < 1:
-        raise UsageError("rtol is out of range", where="column_basis", expected="0 <= rtol < 1", got=rtol)
+    if rtol is not None and (isinstance(rtol, bool) or not isinstance(rtol, float | int) or not 0 <= rtol < 1):
+        raise UsageError("rtol is out of range", where="column_basis", expected="0 <= rtol < 1", got=repr(rtol))
     parts = matrix.factors if isinstance(matrix, LowRank) else (matrix,)
     if not all(bool(p.isfinite().all()) for p in parts):
         raise NotFinite("NaN or infinity", where="column_basis", expected="finite numbers [d, n]")
@@ -55,8 +57,7 @@ def principal_angles(s: Float[Tensor, "*#batch d p"], t: Float[Tensor, "*#batch 
     >>> principal_angles(torch.eye(3)[:, :1], torch.eye(3)[:, 1:])
     tensor([1.5708])
     """
-    s, t = at_least_float32(s), at_least_float32(t)
-    _check_pair(s, t, "principal_angles")
+    s, t = _checked_pair(s, t, "principal_angles")
     if t.shape[-1] > s.shape[-1]:
         s, t = t, s
     inner = s.mT @ t
@@ -75,8 +76,7 @@ def overlap(s: Float[Tensor, "*#batch d p"], t: Float[Tensor, "*#batch d q"]) ->
     >>> overlap(torch.eye(4)[:, :2], torch.eye(4)[:, 1:])
     tensor(1.)
     """
-    s, t = at_least_float32(s), at_least_float32(t)
-    _check_pair(s, t, "overlap")
+    s, t = _checked_pair(s, t, "overlap")
     return (s.mT @ t).square().sum((-2, -1))
 
 
@@ -86,6 +86,8 @@ def expected_overlap(d_s: int, d_t: int, d: int) -> float:
     >>> expected_overlap(16, 32, 128)
     4.0
     """
+    for name, value in (("d_s", d_s), ("d_t", d_t), ("d", d)):
+        whole_number(value, f"dimensions do not fit: {name}", least=0, where="expected_overlap")
     if d < 1 or not 0 <= d_s <= d or not 0 <= d_t <= d:
         raise UsageError(
             "dimensions do not fit",
@@ -96,11 +98,12 @@ def expected_overlap(d_s: int, d_t: int, d: int) -> float:
     return d_s * d_t / d
 
 
-def _check_pair(s: Tensor, t: Tensor, where: str) -> None:
+def _checked_pair(s: object, t: object, where: str) -> tuple[Tensor, Tensor]:
     for name, basis in (("first", s), ("second", t)):
-        if basis.ndim < 2 or not basis.is_floating_point():
-            got = f"{tuple(basis.shape)} {basis.dtype}"
+        if not isinstance(basis, Tensor) or basis.ndim < 2 or not basis.is_floating_point():
+            got = f"{tuple(basis.shape)} {basis.dtype}" if isinstance(basis, Tensor) else type(basis).__name__
             raise ShapeProblem(f"the {name} basis is not one", where=where, expected="real [..., d, columns]", got=got)
+    s, t = (real_tensor(basis, where, "[..., d, columns]") for basis in (s, t))
     if s.shape[-2] != t.shape[-2] or s.dtype != t.dtype:
         raise ShapeProblem(
             "the bases live in different spaces",
@@ -108,6 +111,7 @@ def _check_pair(s: Tensor, t: Tensor, where: str) -> None:
             expected=f"[..., d={s.shape[-2]}, q] of {s.dtype}",
             got=f"{tuple(t.shape)} of {t.dtype}",
         )
+    broadcast([s.shape[:-2], t.shape[:-2]], where)
     for name, basis in (("first", s), ("second", t)):
         gram = basis.mT @ basis
         off = (gram - torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)).abs()
@@ -121,3 +125,4 @@ def _check_pair(s: Tensor, t: Tensor, where: str) -> None:
                 got=f"off by {worst:.3g}",
                 next_step="Use column_basis().",
             )
+    return s, t

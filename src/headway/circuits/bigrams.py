@@ -17,7 +17,7 @@ from headway.circuits.smoothing import check_counts, check_size, first_shares, l
 from headway.errors import ShapeProblem, TextProblem, TokenProblem
 from headway.model.config import ModelConfig
 from headway.model.forward import logits
-from headway.model.weights import Weights
+from headway.model.weights import Weights, check_weights
 from headway.tables.table import Column, Table
 
 _ROWS = 256  # first tokens at a time
@@ -54,6 +54,7 @@ def direct_path_log_probs(weights: Weights) -> Float[Tensor, "first next"]:
     >>> direct_path_log_probs(induction_model().weights).exp().sum(1).round().unique().tolist()
     [1.0]
     """
+    check_weights(weights)
     check_size(weights.config.d_vocab, "direct_path_log_probs")
     bare = without_heads(weights)
     with torch.no_grad():
@@ -81,13 +82,16 @@ def text_pairs(ids: Int[np.ndarray, " n"], config: ModelConfig, where: str = "te
     """The pairs a model is judged on: windows of n_ctx ids that tile the text, each behind its own BOS if there is one.
 
     Without a BOS the first id of a window is not predicted. Ids after the last whole window are left out. Raises
-    TextProblem for less than one window, TokenProblem for ids outside the vocabulary.
+    TextProblem for less than one window, TokenProblem for ids outside the vocabulary, ShapeProblem for what are no ids.
 
     >>> c = ModelConfig(n_layers=0, n_heads=0, d_model=1, d_head=1, d_vocab=9, n_ctx=2, bos=0)
     >>> text_pairs(np.array([5, 6, 7, 8]), c).pairs.tolist()
     [[0, 5, 0, 7], [5, 6, 7, 8]]
     """
     n = config.n_ctx
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "iu":
+        got = f"{ids.shape} {ids.dtype}" if isinstance(ids, np.ndarray) else type(ids).__name__
+        raise ShapeProblem(f"ids of the {where}", expected="an array of whole-number ids (n,)", got=got)
     if len(ids) < n or (config.bos is None and n < 2):
         least = max(n, 1 if config.bos is not None else 2)
         raise TextProblem("too short", where=where, expected=f"a window of n_ctx={least} tokens", got=len(ids))
@@ -121,6 +125,7 @@ def direct_path_study(
     >>> [row["table"] for row in table.rows()][:2]
     ['direct path', 'smoothed bigrams']
     """
+    check_weights(weights)
     c = weights.config
     check_size(c.d_vocab, "direct_path_study")
     counts = check_counts(counts)

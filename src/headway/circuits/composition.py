@@ -16,14 +16,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from headway.algebra.chain import unit_factors
+from headway.algebra.low_rank import LowRank
 from headway.algebra.null import composition_null
 from headway.circuits.absorbed import Side, pair_scores, readers, writers
 from headway.errors import BadInput, CannotCompose, UsageError
 from headway.ids import HeadId
 from headway.model.config import ModelConfig
-from headway.model.head import Head
+from headway.model.head import Head, check_heads
 from headway.model.process import processed
-from headway.model.weights import Weights
+from headway.model.weights import Weights, check_weights
 from headway.tables.table import Column, Table
 
 VIAS = ("Q", "K", "V")
@@ -80,6 +82,7 @@ def composition_scores(
     >>> composition_scores(induction_model().weights, via="K").rows()[0]["writer"]
     'L0H0'
     """
+    check_weights(weights)
     vias = _vias(via)
     chosen = None if reader is None else _reader(weights, reader)
     _check_offset(offset)
@@ -115,13 +118,15 @@ def composition_score(reader: Head, writer: Head, via: str, *, offset: int = 0) 
     """Composition of one pair, from the two heads as they are: dimensionless, 0 to 1.
 
     Unchanged by any change of basis inside d_head. Raises CannotCompose when both heads have ids and the writer's layer
-    is not the earlier one, BadInput when a circuit is zero (the ratio does not exist), UsageError for another via.
+    is not the earlier one, BadInput when a circuit is zero (the ratio does not exist), UsageError for another via or
+    what is no head.
 
     >>> eye = torch.eye(4, dtype=torch.float64)
     >>> head = Head(W_Q=eye[:2], W_K=eye[:2], W_V=eye[1:3], W_O=eye[:, :2])
     >>> round(composition_score(head, head, "K"), 4)  # reads all that is written, over two equal directions: 1/sqrt(2)
     0.7071
     """
+    check_heads(reader, writer)
     (v,) = _vias(via, one=True)
     if reader.id is not None and writer.id is not None and writer.id.layer >= reader.id.layer:
         raise CannotCompose(
@@ -131,11 +136,12 @@ def composition_score(reader: Head, writer: Head, via: str, *, offset: int = 0) 
         )
     reads = reader.ov if v == "V" else reader.qk(offset)
     reads = reads.T if v == "Q" else reads
-    norms = [float(m.norm()) for m in (reads, writer.ov)]
+    reads, writes = (LowRank(*unit_factors(m.factors)[0]) for m in (reads, writer.ov))  # the score has no scale
+    norms = [float(m.norm()) for m in (reads, writes)]
     if not all(norms):
         zero = "reader's circuit" if not norms[0] else "writer's W_OV"
         raise BadInput(f"the {zero} is zero", where=f"composition via {v}", expected="two circuits that are not zero")
-    return float((reads @ writer.ov).norm()) / (norms[0] * norms[1])
+    return float((reads @ writes).norm()) / (norms[0] * norms[1])
 
 
 def _frame(

@@ -21,7 +21,7 @@ from torch import Tensor
 from headway.algebra.null import check_seed, copying_null, eigenvalue_ratio
 from headway.errors import UsageError
 from headway.model.process import processed
-from headway.model.weights import Weights
+from headway.model.weights import Weights, check_weights
 from headway.tables.table import Column, Table
 
 _BLOCK = 4096  # tokens at a time: W_E and W_U are never whole in float64
@@ -70,6 +70,7 @@ def copying_scores(weights: Weights, *, processing: str = "folded", draws: int =
             "too few draws for a null", expected="draws >= 2, 200 or more for a z to quote", got=repr(draws)
         )
     check_seed(seed)
+    check_weights(weights)
     seen = processed(weights.check_finite(), processing).check_finite()
     c = seen.config
     W_O, W_V = _heads(seen)
@@ -92,7 +93,10 @@ def copying_scores(weights: Weights, *, processing: str = "folded", draws: int =
         row: dict[str, Any] = {"head": str(head)} | {name: column[i] for name, column in values.items()}
         rows.append(row | {"flag": _flag(row, bool(zero[i]))})
     origin = replace(seen.provenance, weights=weights.content_hash()).with_options(seed, draws=draws)
-    return Table.from_rows(rows, COLUMNS, origin, {"dtype": "float64", "notes": list(_NOTES)})
+    meta: dict[str, Any] = {"dtype": "float64", "notes": list(_NOTES)}
+    if not rows:
+        meta["empty"] = f"no heads: {c.n_layers} layers of {c.n_heads}"
+    return Table.from_rows(rows, COLUMNS, origin, meta)
 
 
 def token_round_trips(weights: Weights) -> tuple[Float[Tensor, "d_model d_model"], Float[Tensor, "d_model d_model"]]:

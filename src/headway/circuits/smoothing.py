@@ -97,6 +97,10 @@ def low_rank_bigrams(
     counts = check_counts(counts)
     if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
         raise UsageError("no table of this rank", expected="a whole number >= 1", got=repr(rank))
+    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
+        raise UsageError("iterations", expected="a whole number >= 1", got=repr(iterations))
+    if not isinstance(table, BigramTable):
+        raise UsageError("no smoothed table", expected="what smoothed_bigrams gives", got=type(table).__name__)
     if table.log_probs.shape != counts.shape:
         raise ShapeProblem("table and counts", expected=tuple(counts.shape), got=tuple(table.log_probs.shape))
     target = table.log_probs.exp()
@@ -135,6 +139,8 @@ def check_counts(counts: Tensor) -> Float[Tensor, "first next"]:
     """
     if not isinstance(counts, Tensor):
         raise ShapeProblem("bigram counts", expected="a tensor (first, next)", got=type(counts).__name__)
+    if counts.is_complex():
+        raise ShapeProblem("bigram counts", expected="real numbers (first, next)", got=counts.dtype)
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1]:
         raise ShapeProblem("bigram counts", expected="(first=d_vocab, next=d_vocab)", got=tuple(counts.shape))
     check_size(len(counts), "bigram counts")
@@ -194,12 +200,12 @@ def _unique_pairs(pairs: Int[np.ndarray, "2 n"], d_vocab: int) -> tuple[Int[Tens
     if not isinstance(pairs, np.ndarray) or pairs.ndim != 2 or len(pairs) != 2 or pairs.dtype.kind not in "iu":
         got = f"{pairs.shape} {pairs.dtype}" if isinstance(pairs, np.ndarray) else type(pairs).__name__
         raise ShapeProblem("pairs of tokens", expected="whole-number ids (2, n): first above next", got=got)
-    pairs = pairs.astype(np.int64)
     if pairs.shape[1] == 0:
         raise TextProblem("no pairs of tokens to fit on", expected="two tokens or more", got="none")
     if pairs.min() < 0 or pairs.max() >= d_vocab:
         raise TokenProblem(
             "ids of the pairs", expected=f"0 .. d_vocab-1={d_vocab - 1}", got=f"{pairs.min()} .. {pairs.max()}"
         )
+    pairs = pairs.astype(np.int64)  # narrow ids would wrap
     codes, times = np.unique(pairs[0] * d_vocab + pairs[1], return_counts=True)
     return torch.from_numpy(np.stack((codes // d_vocab, codes % d_vocab))), torch.from_numpy(times / times.sum())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -89,7 +90,7 @@ class ModelConfig:
                 )
         for name in ("attn_scale", "norm_eps", "position_base", "position_amplitude"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
                 raise ConfigProblem(f"config field {name}", expected="a finite number", got=repr(value))
             object.__setattr__(self, name, float(value))
         if self.norm_eps < 0 or self.position_base <= 1:

@@ -72,16 +72,20 @@ def from_tensors(
 
 def _gather(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Our names for whatever names were given; per-layer arrays stacked in layer order."""
+    if not isinstance(tensors, Mapping):
+        raise ShapeProblem("tensors", expected="arrays by name: {'W_E': ..., ...}", got=type(tensors).__name__)
     named: dict[str, Tensor] = {}
     layers: dict[str, dict[int, Tensor]] = {}
     for key, tensor in tensors.items():
-        match = _LAYER.fullmatch(key)
-        short = match[2] if match else key
+        match = _LAYER.fullmatch(str(key))
+        short = match[2] if match else str(key)
         if short in _IGNORED:
             continue
         name = _ALIASES.get(short, short)
         if name not in AXES:
-            raise UnknownName(f"unknown tensor {key!r}", next_step=did_you_mean(key, [*AXES, *_ALIASES]))
+            raise UnknownName(f"unknown tensor {key!r}", next_step=did_you_mean(str(key), [*AXES, *_ALIASES]))
+        if name in named or (name in layers and not match):
+            raise ShapeProblem(f"{name} is given twice", expected="one of its names", got=f"{key!r} besides another")
         if match:
             layers.setdefault(name, {})[int(match[1])] = _tensor(key, tensor)
         else:
@@ -89,10 +93,9 @@ def _gather(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     for name, by_layer in layers.items():
         if sorted(by_layer) != list(range(len(by_layer))):
             raise ShapeProblem(f"layers of {name}", expected="every layer from 0", got=sorted(by_layer))
-        if len({t.shape for t in by_layer.values()}) > 1:
-            raise ShapeProblem(
-                f"layers of {name}", expected="one shape", got=[tuple(t.shape) for t in by_layer.values()]
-            )
+        kinds = [(tuple(t.shape), str(t.dtype), str(t.device)) for t in by_layer.values()]
+        if len(set(kinds)) > 1:
+            raise ShapeProblem(f"layers of {name}", expected="one shape, dtype and device", got=kinds)
         named[name] = torch.stack([by_layer[i] for i in range(len(by_layer))])
     return named
 

@@ -6,13 +6,14 @@ of basis inside d_head that the model allows leaves them, and so the head, uncha
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headway.algebra.chain import at_least_float32
+from headway.algebra.chain import at_least_float32, unit_factors
 from headway.algebra.low_rank import LowRank
 from headway.errors import NotFinite, ShapeProblem, UsageError
 from headway.ids import HeadId
@@ -41,6 +42,9 @@ class Head:
     def __post_init__(self) -> None:
         if not isinstance(self.W_Q, Tensor) or self.W_Q.ndim != 2 or not self.W_Q.is_floating_point():
             raise ShapeProblem("W_Q", expected="a floating-point tensor (d_head, d_model)", got=_kind(self.W_Q))
+        scale = self.attn_scale
+        if isinstance(scale, bool) or not isinstance(scale, float | int) or not math.isfinite(scale):
+            raise UsageError("attn_scale", expected="a finite number", got=repr(scale))
         d_head, d_model = self.W_Q.shape
         for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
             tensor = getattr(self, name)
@@ -65,7 +69,8 @@ class Head:
         3.0
         """
         for name, circuit in (("W_QK", W_QK), ("W_OV", W_OV)):
-            if circuit.ndim != 2 or circuit.shape[0] != circuit.shape[1] or not circuit.is_floating_point():
+            square = isinstance(circuit, Tensor) and circuit.ndim == 2 and circuit.shape[0] == circuit.shape[1] > 0
+            if not square or not circuit.is_floating_point():
                 raise ShapeProblem(name, expected="floating-point (d_model, d_model)", got=_kind(circuit))
             if not bool(torch.isfinite(circuit).all()):
                 raise NotFinite(f"{name} holds NaN or infinity", expected="finite numbers")
@@ -129,8 +134,12 @@ def same_head(a: Head, b: Head, *, rtol: float = 1e-6) -> bool:
     """Whether two heads compute the same: equal scaled QK circuits at every offset, OV circuits and biases.
 
     Compares products, never matrices, so any change of basis inside d_head that the model allows counts as the same.
-    Differences are measured in the Frobenius norm, relative to the larger of the two.
+    Differences are measured in the Frobenius norm, relative to the larger of the two. Raises UsageError for what is no
+    head, ShapeProblem for heads of different d_model or precision.
     """
+    check_heads(a, b)
+    if isinstance(rtol, bool) or not isinstance(rtol, float | int) or not rtol >= 0:
+        raise UsageError("rtol", where="same_head", expected="a number >= 0", got=repr(rtol))
     if a.W_Q.shape[1] != b.W_Q.shape[1]:
         raise ShapeProblem("heads of different streams", expected=f"d_model={a.W_Q.shape[1]}", got=b.W_Q.shape[1])
     return all(_close(x, y, rtol) for x, y in zip(_invariants(a, b), _invariants(b, a), strict=True))
@@ -165,6 +174,14 @@ def _turned_pairs(head: Head) -> tuple[list[tuple[int, int]], list[int]]:
     return pairs, list(range(n, d_head))
 
 
+def check_heads(*heads: object) -> None:
+    """Raise UsageError for what is no `Head`: a name, an id, a model."""
+    for head in heads:
+        if not isinstance(head, Head):
+            got = repr(head) if isinstance(head, str | HeadId) else type(head).__name__
+            raise UsageError("not a head", expected="a Head", got=got, next_step="weights.head('L1H3') gives it")
+
+
 def _kind(value: object) -> str:
     return f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
 
@@ -184,6 +201,12 @@ def _same_turns(a: ModelConfig, b: ModelConfig) -> bool:
 
 
 def _close(a: LowRank, b: LowRank, rtol: float) -> bool:
+    (x, of_x), (y, of_y) = unit_factors(a.factors), unit_factors(b.factors)
+    a, b = LowRank(*x), LowRank(*y)
+    if not bool(a.norm()) or not bool(b.norm()):
+        return not bool(a.norm()) and not bool(b.norm())
+    # Both at the scale of the larger, so that products that overflow are not taken for equal.
+    a, b = a * 2.0 ** min(of_x - of_y, 0), b * 2.0 ** min(of_y - of_x, 0)
     return bool((a - b).norm() <= rtol * torch.maximum(a.norm(), b.norm()))
 
 
@@ -200,11 +223,12 @@ def _thin(M: Tensor, d_head: int, name: str) -> tuple[Tensor, Tensor]:
 
 def _balanced(product: LowRank, rank: int) -> tuple[Tensor, Tensor]:
     """Singular vectors times square roots of singular values, signs fixed; padded with zeros to `rank` columns."""
-    svd = product.svd()
+    factors, exponent = unit_factors(product.factors)
+    svd = LowRank(*factors).svd()
     n = min(rank, svd.S.shape[-1])
     left, right = svd.U[:, :n], svd.V[:, :n]
     largest = left.gather(0, left.abs().argmax(0, keepdim=True))
-    half = svd.S[:n].sqrt() * torch.where(largest < 0, -1.0, 1.0)
+    half = svd.S[:n].sqrt() * 2.0 ** (exponent / 2) * torch.where(largest < 0, -1.0, 1.0)
     return _padded(left * half, rank), _padded(right * half, rank)
 
 
@@ -215,11 +239,12 @@ def _padded(columns: Tensor, width: int) -> Tensor:
 def _canonical_pair(Q: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
     """One turned pair as complex rows q, k: what counts is conj(q) k, so q -> c q, k -> k / conj(c) is free."""
     q, k = torch.complex(Q[0], Q[1]), torch.complex(K[0], K[1])
-    norm_q, norm_k = torch.linalg.vector_norm(q), torch.linalg.vector_norm(k)
-    if norm_q == 0 or norm_k == 0:
+    most_q, most_k = Q.abs().max(), K.abs().max()
+    if most_q == 0 or most_k == 0:
         return torch.zeros_like(Q), torch.zeros_like(K)
+    norm_q, norm_k = most_q * torch.linalg.vector_norm(q / most_q), most_k * torch.linalg.vector_norm(k / most_k)
     largest = k[k.abs().argmax()]
     phase = largest.conj() / largest.abs()
-    size = (norm_k / norm_q).sqrt()
+    size = norm_k.sqrt() / norm_q.sqrt()
     q, k = q * size * phase, k / size * phase
     return torch.stack((q.real, q.imag)), torch.stack((k.real, k.imag))

@@ -8,13 +8,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from headway.errors import UsageError
-from headway.model.weights import Weights
+from headway.model.weights import Weights, check_weights
 
 PROCESSING = ("raw", "folded")
 
 
 def processed(weights: Weights, processing: str) -> Weights:
     """The weights as scores should see them: `raw`, or `folded` (norm gains folded and reads centred, never b_V)."""
+    check_weights(weights)
     if processing not in PROCESSING:
         raise UsageError("unknown processing", expected=" or ".join(PROCESSING), got=repr(processing))
     if processing == "raw":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from headway.errors import ShapeProblem, UnknownName, UsageError
+from headway.errors import ShapeProblem, UnknownName, UsageError, did_you_mean
 from headway.ids import HeadId
 from headway.model.config import ModelConfig
 from headway.shapes import Keep, Logits, Pattern, PerHead, Stream, Tokens
@@ -119,6 +119,7 @@ class Edits:
                     "no such edit site",
                     expected="logits or L1H3. followed by " + " | ".join(PARTS),
                     got=repr(site),
+                    next_step=_nearest(str(site)),
                 )
         return cls(changes, final)
 
@@ -131,10 +132,17 @@ class Edits:
         return bool(self.at(layer, "scores"))
 
 
+def _nearest(site: str) -> str:
+    """Sites like this one, of the head it names."""
+    head = site.rpartition(".")[0]
+    return did_you_mean(site, ["logits", *(f"{head.upper()}.{part}" for part in PARTS)] if head else ["logits"])
+
+
 def apply(change: Change, current: Tensor, site: str) -> Tensor:
     """The edited tensor; it must keep the shape of what it replaces."""
     new = change if isinstance(change, Tensor) else change(current.clone())
-    if not isinstance(new, Tensor) or new.shape != current.shape:
-        got = tuple(new.shape) if isinstance(new, Tensor) else type(new).__name__
+    if not isinstance(new, Tensor) or new.shape != current.shape or new.is_complex():
+        kind = " complex" if isinstance(new, Tensor) and new.is_complex() else ""
+        got = f"{tuple(new.shape)}{kind}" if isinstance(new, Tensor) else type(new).__name__
         raise ShapeProblem(f"edit of {site}", expected=f"a tensor {tuple(current.shape)}", got=got)
     return new.to(current)

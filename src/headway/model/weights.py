@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headway.errors import NotFinite, ShapeProblem, TokenProblem, UnknownName
+from headway.errors import NotFinite, ShapeProblem, TokenProblem, UnknownName, UsageError, did_you_mean
 from headway.ids import HeadId
 from headway.model.carried import Carried
 from headway.model.config import ModelConfig
@@ -79,6 +79,7 @@ class Weights:
     carried: Carried | None = None
 
     def __post_init__(self) -> None:
+        _check_company(self)
         for name, tensor in self.tensors().items():
             _check_shape(name, tensor, self.config)
         kinds = {(str(t.dtype), str(t.device)) for t in self.tensors().values()}
@@ -129,13 +130,30 @@ class Weights:
         return {name: t for name in AXES if (t := getattr(self, name)) is not None}
 
     def replace(self, step: str | None = None, **changes: Any) -> Weights:
-        """The same weights with fields replaced, and `step` recorded in the provenance."""
+        """The same weights with fields replaced, and `step` recorded in the provenance.
+
+        Raises UnknownName for what is no field.
+        """
+        known = [field.name for field in dataclasses.fields(self)]
+        for name in changes:
+            if name not in known:
+                raise UnknownName(f"unknown field {name!r} of weights", next_step=did_you_mean(name, known))
         if step is not None:
             changes["provenance"] = dataclasses.replace(self.provenance.with_step(step), weights="")
         return dataclasses.replace(self, **changes)
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Weights:
-        """The same weights in another precision or on another device; tied stays tied."""
+        """The same weights in another precision or on another device; tied stays tied.
+
+        Raises UsageError for what is no floating-point dtype, or a device this machine lacks.
+        """
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise UsageError("no precision of weights", expected="a dtype such as torch.float64", got=repr(dtype))
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError, TypeError) as error:
+            got = f"{device!r}: {str(error).splitlines()[0]}"
+            raise UsageError("no such device here", expected="cpu, cuda or cuda:0 .. as built", got=got) from None
         moved: dict[str, Any] = {name: t.to(dtype=dtype, device=device) for name, t in self.tensors().items()}
         if self.tied:
             moved["W_U"] = moved["W_E"].T
@@ -225,12 +243,27 @@ class Weights:
         )
 
 
+def check_weights(value: object) -> None:
+    """Raise UsageError for what is no model: a name, a path, a dictionary of tensors."""
+    if not isinstance(value, Weights):
+        got = repr(value) if isinstance(value, str) else type(value).__name__
+        raise UsageError("not a model", expected="Weights", got=got, next_step="headway.load(...) gives them")
+
+
 def as_read(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """The same arrays, W_O laid out in memory the way the forward pass reads it, which saves a copy at every call."""
     out = dict(tensors)
     if out["W_O"].ndim == 4:
         out["W_O"] = out["W_O"].transpose(1, 2).contiguous().transpose(1, 2)
     return out
+
+
+def _check_company(weights: Weights) -> None:
+    """What stands beside the tensors is of its kind."""
+    for name, kind in (("config", ModelConfig), ("tokenizer", Tokenizer), ("carried", Carried)):
+        value = getattr(weights, name)
+        if not isinstance(value, kind) and (value is not None or name == "config"):
+            raise UsageError(f"{name} of a model", expected=f"a {kind.__name__}", got=type(value).__name__)
 
 
 def _check_shape(name: str, tensor: Tensor, config: ModelConfig) -> None:

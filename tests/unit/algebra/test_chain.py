@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headway.algebra.chain import broadcast, check_factors, check_same_kind
+from headway.algebra.chain import broadcast, check_factors, check_same_kind, unit_factors
 from headway.errors import ShapeProblem
 
 ONE = torch.ones(3, 2)
@@ -43,3 +43,21 @@ def test_broadcast_is_the_common_shape():
     assert broadcast([(2, 1), (), (3,)], "here") == (2, 3)
     with pytest.raises(ShapeProblem, match="here: leading axes"):
         broadcast([(2,), (3,)], "here")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("fraction", [0.9, 0.5, -0.5, -0.9])
+def test_scale_is_taken_out_of_factors_exactly(dtype: torch.dtype, fraction: float):
+    tiny = torch.finfo(dtype).tiny
+    a, b = torch.randn(3, 2, dtype=dtype) * tiny**fraction, torch.randn(2, 5, dtype=dtype)
+    (x, y), exponent = unit_factors([a, b])
+    assert 0.5 <= float(x.abs().max()) < 1 and 0.5 <= float(y.abs().max()) < 1
+    whole = [float(t.abs().max()) for t in (a, b)]
+    assert torch.equal(x * (whole[0] / float(x.abs().max())), a)
+    assert float(x.abs().max()) * float(y.abs().max()) * 2.0**exponent == pytest.approx(whole[0] * whole[1], rel=1e-6)
+
+
+def test_factors_without_scale_stay_as_they_are():
+    for odd in (torch.zeros(2, 3), torch.zeros(0, 3), torch.full((2, 3), torch.inf)):
+        (kept,), exponent = unit_factors([odd])
+        assert torch.equal(kept, odd) and exponent == 0

@@ -295,6 +295,13 @@ def test_gradients_match_finite_differences(name: str):
     assert torch.autograd.gradcheck(lambda p, q: SCALARS[name](LowRank(p, q)), (a, b))
 
 
+@pytest.mark.parametrize("scale", [1e200, 1e-200, 1e-300])
+def test_norms_whose_squares_are_out_of_range(scale: float):
+    L, R = torch.randn(2, 6, 3, dtype=torch.float64), torch.randn(2, 3, 4, dtype=torch.float64)
+    torch.testing.assert_close(LowRank(L * scale, R).norm() / scale, (L @ R).norm(dim=(-2, -1)), rtol=1e-12, atol=0)
+    assert LowRank(torch.zeros(6, 3), torch.ones(3, 4)).norm() == 0
+
+
 def test_second_derivative_of_the_norm():
     a, b = make((4, 2), "normal", 0).requires_grad_(), make((2, 5), "normal", 1).requires_grad_()
     assert torch.autograd.gradgradcheck(lambda p, q: LowRank(p, q).norm(), (a, b))

@@ -17,6 +17,7 @@ from headway.model.forward import run
 from headway.model.process import processed
 from headway.model.weights import Weights
 from support.random_models import FEATURES, feature_name, random_weights
+from support.unchecked import as_users_run_it
 
 NO_POSITIONS_IN_THE_STREAM = [f for f in FEATURES if f.get("positions") != "learned"]
 
@@ -83,6 +84,15 @@ def test_pairs_are_those_of_whole_windows(bos: int | None):
         row = window if bos is None else [bos, *window]
         expected += itertools.pairwise(row)
     assert text_pairs(ids, c).pairs.T.tolist() == [list(pair) for pair in expected]
+
+
+@pytest.mark.parametrize(
+    "ids", [[1] * 40, None, np.ones(40), np.ones((40, 2), int), np.ones(40, bool), "text"], ids=repr
+)
+def test_what_are_no_ids_is_refused_and_not_rounded(ids: Any):
+    config = random_weights().config
+    with as_users_run_it(), pytest.raises(ShapeProblem, match=r"ids of the text; expected an array.*\(n,\)"):
+        text_pairs(ids, config)
 
 
 def test_texts_that_cannot_be_judged_are_refused():

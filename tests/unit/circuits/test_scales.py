@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headway.circuits.composition import composition_scores
+from headway.circuits.bigrams import direct_path_log_probs
+from headway.circuits.composition import composition_score, composition_scores
 from headway.circuits.copying import copying_scores
-from headway.errors import NotFinite
+from headway.errors import NotFinite, UsageError
 from headway.model.weights import Weights
 from support.random_models import random_weights
+from support.unchecked import as_users_run_it
 
 PLAIN = random_weights(norm="layer")
 
@@ -28,6 +30,47 @@ def test_scores_do_not_see_scale(scale: float):
     for found, wanted in rows:
         for name in ("copying", "copying_z", "copying_centred", "copying_centred_z"):
             assert found[name] == pytest.approx(wanted[name], rel=1e-8, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [(torch.float64, s) for s in (1e150, 1e-160)] + [(torch.float32, s) for s in (1e30, 1e-30)],
+    ids=str,
+)
+def test_one_pair_does_not_see_scale(dtype: torch.dtype, scale: float):
+    """Products of these factors are beyond the largest or below the smallest number."""
+    reader, writer = PLAIN.head("L1H0"), PLAIN.head("L0H1")
+    narrow = PLAIN.to(dtype)
+    scaled = narrow.replace(**{n: getattr(narrow, n) * scale for n in ("W_Q", "W_K", "W_V", "W_O")})
+    for via in "QKV":
+        found = composition_score(scaled.head("L1H0"), scaled.head("L0H1"), via)
+        assert found == pytest.approx(composition_score(reader, writer, via), rel=1e-9 if dtype.itemsize == 8 else 1e-5)
+
+
+@pytest.mark.parametrize("norm", ["none", "layer"])
+def test_a_model_without_heads_gives_empty_tables_that_say_so(norm: str):
+    bare = random_weights(norm=norm, n_heads=0, n_kv_heads=0)
+    for table in (composition_scores(bare), copying_scores(bare, draws=2)):
+        assert table.rows() == []
+        assert "2 layers of 0" in table.meta["empty"]
+
+
+def test_writers_that_are_zero_are_null_and_flagged():
+    rows = composition_scores(PLAIN.replace(W_O=torch.zeros_like(PLAIN.W_O)), via="K").rows()
+    assert rows
+    for row in rows:
+        assert row["score"] is None and row["z"] is None and f"zero circuit: {row['writer']} OV" in row["flag"]
+    for row in copying_scores(PLAIN.replace(W_O=torch.zeros_like(PLAIN.W_O)), draws=2).rows():
+        assert row["copying"] is None and row["flag"] == f"zero circuit: {row['head']} OV"
+
+
+def test_a_name_is_no_model_and_no_head():
+    with as_users_run_it():
+        for call in (composition_scores, copying_scores, direct_path_log_probs):
+            with pytest.raises(UsageError, match=r"not a model.*'zoo:two-layer'"):
+                call("zoo:two-layer")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"not a head.*'L0H1'"):
+            composition_score(PLAIN.head("L1H0"), "L0H1", "K")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scale", [1e30, 1e-30])

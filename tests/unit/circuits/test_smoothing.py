@@ -11,6 +11,9 @@ from torch import Tensor
 
 from headway.circuits.smoothing import (
     BigramTable,
+    _base,  # pyright: ignore[reportPrivateUsage]
+    _kinds,  # pyright: ignore[reportPrivateUsage]
+    _smooth,  # pyright: ignore[reportPrivateUsage]
     check_counts,
     check_size,
     first_shares,
@@ -73,6 +76,18 @@ def test_the_formula_is_the_one_stated_cell_by_cell(chain: Tensor):
             kept = float(counts[a, b]) - discount[int(counts[a, b])]
             p = (kept + spare * float(base[b])) / (n + table.concentration)
             assert float(table.log_probs[a, b]) == pytest.approx(np.log(p), abs=1e-12)
+
+
+@pytest.mark.parametrize(("base", "d"), list(itertools.product(["unigram", "continuation"], [0.3, 0.75, 1.0])))
+def test_equal_discounts_are_plain_absolute_discounting(chain: Tensor, base: str, d: float):
+    """With concentration 0: max(c - d, 0) / n + d k / n base, with k kinds after first (Kneser and Ney 1995)."""
+    counts = counts_of(walk(chain, 2000, 1))
+    share = _base(counts, base)
+    parts = counts, counts.sum(1)[:, None], _kinds(counts)[:, None], share
+    found = _smooth(parts, torch.full((3,), d, dtype=torch.float64), torch.zeros((), dtype=torch.float64))
+    kinds = (counts > 0).double().sum(1, keepdim=True)
+    wanted = ((counts - d).clamp_min(0) + d * kinds * share) / counts.sum(1, keepdim=True)
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=0)
 
 
 def test_every_row_is_a_distribution_even_of_tokens_never_seen(chain: Tensor):
@@ -225,10 +240,12 @@ def test_a_table_of_another_vocabulary_is_refused():
         (torch.tensor([[1.0, -1.0], [0.0, 1.0]]), BadInput),
         (torch.tensor([[0.5, 1.0], [0.0, 1.0]]), BadInput),
         (torch.zeros(2, 2), BadInput),
+        (torch.ones(2, 2, dtype=torch.complex64), ShapeProblem),
+        ([[1.0]], ShapeProblem),
     ],
 )
 def test_what_is_not_a_table_of_counts_is_refused(counts: Tensor, error: type[Exception]):
-    with pytest.raises(error):
+    with as_users_run_it(), pytest.raises(error):
         check_counts(counts)
 
 
@@ -252,6 +269,21 @@ def test_pairs_are_checked():
 def test_what_is_no_pair_of_id_rows_is_refused(pairs: object):
     with as_users_run_it(), pytest.raises(ShapeProblem, match="pairs of tokens"):
         smoothed_bigrams(torch.ones(3, 3), pairs)  # type: ignore[arg-type]
+
+
+def test_ids_past_int64_are_named_as_they_are():
+    with as_users_run_it(), pytest.raises(TokenProblem, match="9223372036854775808"):
+        smoothed_bigrams(torch.ones(2, 2), np.array([[2**63], [0]], dtype=np.uint64))
+
+
+def test_what_is_no_table_or_no_number_of_steps_is_refused():
+    table, counts = exact_table(2)
+    with as_users_run_it():
+        with pytest.raises(UsageError, match=r"no smoothed table.*got dict"):
+            low_rank_bigrams({}, counts, 2)  # type: ignore[arg-type]
+        for steps in ("9", 0, 2.0, True):
+            with pytest.raises(UsageError, match="iterations"):
+                low_rank_bigrams(table, counts, 2, iterations=steps)  # type: ignore[arg-type]
 
 
 def test_narrow_unsigned_ids_do_not_wrap():

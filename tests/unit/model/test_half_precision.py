@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from headway.algebra.low_rank import LowRank
 from headway.algebra.subspace import column_basis, overlap, principal_angles
-from headway.circuits.bigrams import direct_path_log_probs
+from headway.circuits.bigrams import direct_path_log_probs, direct_path_study
 from headway.circuits.composition import composition_score, composition_scores
-from headway.circuits.copying import copying_scores
+from headway.circuits.copying import copying_scores, token_round_trips
 from headway.model.head import Head, same_head
 from support.random_models import random_weights
 
@@ -61,6 +62,41 @@ def test_subspaces(dtype: torch.dtype):
     axes = torch.eye(4, dtype=dtype)
     assert float(overlap(axes[:, :2], axes[:, 1:])) == 1
     assert principal_angles(axes[:, :2], axes[:, 1:2]).tolist() == [0]
+
+
+@HALF
+def test_every_part_of_a_product(dtype: torch.dtype):
+    random = torch.Generator().manual_seed(0)
+    L, R = (torch.randn(shape, generator=random).to(dtype) for shape in ((6, 3), (3, 6)))
+    M, oracle = LowRank(L, R), LowRank(L.double(), R.double())
+    column = torch.ones(6, dtype=dtype)
+    pairs = [
+        (M.dense(), oracle.dense()),
+        (M.trace(), oracle.trace()),
+        (M.diagonal(), oracle.diagonal()),
+        (M.spectral_norm(), oracle.spectral_norm()),
+        (M.rows([0, 2]), oracle.rows([0, 2])),
+        (M.columns(1), oracle.columns(1)),
+        (M @ column, oracle @ column.double()),
+        (column @ M, column.double() @ oracle),
+        ((M @ L).dense(), (oracle @ L.double()).dense()),
+        ((M + 0.5 * M.T).dense(), (oracle + 0.5 * oracle.T).dense()),
+    ]
+    for found, wanted in pairs:
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@HALF
+def test_the_study_of_the_direct_path(dtype: torch.dtype):
+    weights = random_weights(norm="layer").to(dtype)
+    ids = torch.randint(13, (200,), generator=torch.Generator().manual_seed(0)).numpy()
+    counts = torch.ones(13, 13, dtype=dtype)
+    found, wanted = (direct_path_study(w, counts, ids, ids).rows() for w in (weights, weights.to(torch.float64)))
+    for row, other in zip(found, wanted, strict=True):
+        assert row["heldout_loss"] == pytest.approx(other["heldout_loss"], abs=0.02)
+    for a, b in zip(token_round_trips(weights), token_round_trips(weights.to(torch.float64)), strict=True):
+        assert torch.equal(a, b)
 
 
 @HALF

@@ -202,3 +202,30 @@ def test_a_transposed_matrix_gets_a_hint():
 def test_heads_of_different_streams_cannot_be_compared():
     with pytest.raises(ShapeProblem, match="different streams"):
         same_head(random_weights().head("L0H0"), random_weights(d_model=12).head("L0H0"))
+
+
+@pytest.mark.parametrize("features", ALL, ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [(torch.float64, 1e150), (torch.float64, 1e-150), (torch.float32, 1e30), (torch.float32, 1e-30)]
+)
+def test_heads_whose_circuits_are_out_of_range(features: dict[str, Any], dtype: torch.dtype, scale: float):
+    """Products of these matrices are beyond the largest or below the smallest number; equal is still not different."""
+    weights = random_weights(**features).to(dtype)
+    parts: dict[str, Any] = {
+        n: t * scale for n, t in weights.tensors().items() if n.startswith(("W_Q", "W_K", "W_V", "W_O", "b_"))
+    }
+    head, other = (weights.replace(**parts).head(name) for name in ("L1H1", "L1H2"))
+    rtol = 1e-9 if dtype == torch.float64 else 1e-4
+    assert same_head(head, head, rtol=rtol)
+    assert same_head(head.canonical(), head, rtol=rtol)
+    assert not same_head(head, other, rtol=0.01)
+    assert not same_head(head, weights.head("L1H1"), rtol=0.01)
+
+
+def test_a_zero_circuit_is_only_the_same_as_a_zero_circuit():
+    head = random_weights().head("L0H0")
+    huge, tiny = (replace(head, W_O=torch.zeros_like(head.W_O), W_V=head.W_V * s) for s in (1e200, 1.0))
+    assert same_head(huge, tiny)
+    assert not same_head(huge, replace(head, W_O=head.W_O * 1e-200)) and not same_head(
+        replace(head, W_V=head.W_V), huge
+    )
