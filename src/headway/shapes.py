@@ -29,6 +29,18 @@ Pattern = Float[Tensor, "batch head dst src"]
 PerHead = Float[Tensor, "batch head pos d_model"]
 
 
+def as_tensor(values: Any, what: str) -> Tensor:
+    """A tensor from a tensor, an array or nested lists of numbers. Raises ShapeProblem for all else.
+
+    >>> as_tensor([[1.0, 2.0]], "a row").shape
+    torch.Size([1, 2])
+    """
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ShapeProblem(what, expected="a tensor, array or nested lists of numbers", got=str(error)) from None
+
+
 def whole_ids(ids: Any, what: str, axes: str) -> Integer[Tensor, "..."]:
     """Token ids as int64, from a tensor of any integer type with the named axes. Raises ShapeProblem for all else.
 

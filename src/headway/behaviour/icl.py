@@ -98,7 +98,7 @@ def _losses(
 ) -> Float[Tensor, "window pos"]:
     if losses is None:
         return window_losses(weights, windows, progress=progress)
-    n, length = checked_windows(windows, weights.config).shape
+    n, length = checked_windows(windows, weights).shape
     if not isinstance(losses, Tensor) or tuple(losses.shape) != (n, length - 1):
         got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ShapeProblem("losses", expected=f"a tensor (window={n}, pos={length - 1})", got=got)

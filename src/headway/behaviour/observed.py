@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.errors import BadInput, NotFinite, ShapeProblem
+from headway.errors import BadInput, NotFinite, ShapeProblem, UsageError
 from headway.ids import HeadId
 from headway.model.recording import Recording
+from headway.shapes import as_tensor, whole_ids
 
 Arrays = Any  # numpy arrays, tensors, nested lists
 _SLACK = 1e-3  # row sums of patterns kept in half precision
@@ -31,9 +32,9 @@ class Observed:
     bos: int | None = None
 
     def __post_init__(self) -> None:
-        if self.tokens.ndim != 2 or self.tokens.is_floating_point():
-            got = f"{tuple(self.tokens.shape)} {self.tokens.dtype}"
-            raise ShapeProblem("tokens", expected="whole-number ids (batch, pos)", got=got)
+        object.__setattr__(self, "tokens", whole_ids(self.tokens, "tokens", "batch pos"))
+        if self.bos is not None and (isinstance(self.bos, bool) or not isinstance(self.bos, int)):
+            raise UsageError("BOS of the texts", expected="a token id, or None", got=repr(self.bos))
         batch, n = self.tokens.shape
         heads = self.patterns[0].shape[1] if self.patterns and self.patterns[0].ndim == 4 else "head"
         for layer, pattern in enumerate(self.patterns):
@@ -52,6 +53,13 @@ class Observed:
         """The patterns of a recording, as they are; an Observed is returned unchanged."""
         if isinstance(seen, Observed):
             return seen
+        if not isinstance(seen, Recording):
+            raise UsageError(
+                "not a recording",
+                expected="a Recording or Observed",
+                got=type(seen).__name__,
+                next_step="headway.run(weights, tokens) records; Observed.from_arrays takes patterns of other tools",
+            )
         return cls(seen.patterns, seen.tokens, seen.keep, seen.weights.config.bos)
 
     @classmethod
@@ -66,9 +74,11 @@ class Observed:
         >>> Observed.from_arrays([[[[[1.0, 0.0], [0.5, 0.5]]]]], [[3, 4]], bos=3).patterns[0].shape
         torch.Size([1, 1, 2, 2])
         """
-        layers = tuple(torch.as_tensor(p) for p in patterns)
-        kept = None if keep is None else torch.as_tensor(keep)
-        seen = cls(layers, torch.as_tensor(tokens), kept, bos)
+        if not hasattr(patterns, "__getitem__"):
+            raise ShapeProblem("patterns", expected="one array a layer", got=type(patterns).__name__)
+        layers = tuple(as_tensor(p, f"patterns of layer {layer}") for layer, p in enumerate(patterns))
+        kept = None if keep is None else as_tensor(keep, "keep")
+        seen = cls(layers, as_tensor(tokens, "tokens"), kept, bos)
         for layer, pattern in enumerate(layers):
             _check_attention(pattern, f"patterns of layer {layer}")
         return seen

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headway.behaviour.averages import Averages
 from headway.behaviour.observed import Observed
-from headway.errors import ShapeProblem, TextProblem
+from headway.errors import ShapeProblem, TextProblem, UsageError
 from headway.ids import HeadId
 from headway.model.recording import Recording
 from headway.provenance import Provenance
@@ -88,6 +88,9 @@ def pattern_scores(recordings: Iterable[Recording | Observed]) -> Table:
     >>> row["previous_token"], row["duplicate_token"], row["prefix_matching_text"], row["bos"]
     (0.75, 1.0, 0.0, 0.25)
     """
+    if not isinstance(recordings, Iterable):
+        got, hint = type(recordings).__name__, "Put a single one in a list: pattern_scores([recording])"
+        raise UsageError("recordings", expected="any number of batches", got=got, next_step=hint)
     stream = iter(recordings)
     start = next(stream, None)
     if start is None:

@@ -6,6 +6,7 @@ without replacement: each has exactly one successor, so that what induction pred
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -19,11 +20,11 @@ from headway.algebra.null import check_seed
 from headway.behaviour.averages import Averages
 from headway.behaviour.observed import Arrays, Observed
 from headway.behaviour.windows import batches, token_losses
-from headway.errors import ShapeProblem, TokenProblem, UsageError
+from headway.errors import NotFinite, ShapeProblem, TokenProblem, UsageError
 from headway.model.config import ModelConfig
 from headway.model.forward import logits, run
 from headway.model.recording import Recording
-from headway.model.weights import Weights
+from headway.model.weights import Weights, check_weights
 from headway.shapes import whole_ids
 from headway.tables.table import Column, Table
 
@@ -69,12 +70,10 @@ def token_pool(
     d_vocab, bos = _vocabulary(config)
     chosen = np.ones(d_vocab, dtype=bool)
     if frequencies is not None:
-        counts = np.asarray(frequencies)
-        if counts.shape != (d_vocab,):
-            raise ShapeProblem("frequencies", expected=f"(d_vocab={d_vocab},)", got=counts.shape)
+        counts = _counts(frequencies, d_vocab)
         order, n = np.argsort(counts, kind="stable"), int(RARE_AND_COMMON * d_vocab)
         chosen[order[:n]] = chosen[order[d_vocab - n :]] = False
-    for token in [*exclude, *([] if bos is None else [bos])]:
+    for token in [*_excluded(exclude), *([] if bos is None else [bos])]:
         if not 0 <= token < d_vocab:
             raise TokenProblem("token id to leave out", expected=f"0 .. d_vocab-1={d_vocab - 1}", got=token)
         chosen[token] = False
@@ -162,6 +161,7 @@ def prefix_matching_scores(
     >>> [row["head"] for row in scores.rows()]
     ['L0H0', 'L1H0']
     """
+    check_weights(weights)
     tokens = repeated_tokens(weights.config, length=length, copies=copies, rows=rows, seed=seed, pool=pool)
     tokens = tokens.to(weights.device)
     parts = [prefix_matching(run(weights, tokens[part]), length) for part in batches(rows, _ROWS_AT_ONCE)]
@@ -190,6 +190,7 @@ def induction_gain(
     second half: its first token cannot be known in either text. Among `length` shuffled tokens one, on average, follows
     the same token as before. One row: `induction_gain`, its standard error over rows (paired), the two losses.
     """
+    check_weights(weights)
     if isinstance(length, bool) or not isinstance(length, int) or length < 2:
         raise UsageError("length of the halves", expected="a whole number >= 2", got=repr(length))
     repeated = repeated_tokens(weights.config, length=length, copies=2, rows=rows, seed=seed, pool=pool)
@@ -235,6 +236,26 @@ def _check_repeats(seen: Observed, length: int) -> int:
             "a token stands twice in one copy", expected=expected, next_step="Sample without replacement"
         )
     return start
+
+
+def _counts(frequencies: Arrays, d_vocab: int) -> np.ndarray:
+    try:
+        counts = np.asarray(frequencies, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ShapeProblem("frequencies", expected=f"numbers (d_vocab={d_vocab},)", got=str(error)) from None
+    if counts.shape != (d_vocab,):
+        raise ShapeProblem("frequencies", expected=f"(d_vocab={d_vocab},)", got=counts.shape)
+    if np.isnan(counts).any():
+        raise NotFinite("NaN in frequencies", expected="a count for every token")
+    return counts
+
+
+def _excluded(exclude: Iterable[int]) -> list[int]:
+    """The ids to leave out as whole numbers of Python, from any iterable of whole numbers, arrays too."""
+    try:
+        return [operator.index(token) for token in exclude]
+    except TypeError as error:
+        raise TokenProblem("token ids to leave out", expected="a list of whole numbers", got=str(error)) from None
 
 
 def _vocabulary(config: ModelConfig | int) -> tuple[int, int | None]:

@@ -14,8 +14,8 @@ from headway.errors import ShapeProblem, TextProblem, TokenProblem, UsageError
 from headway.model.config import ModelConfig
 from headway.model.forward import logits, run
 from headway.model.recording import Recording
-from headway.model.weights import Weights
-from headway.shapes import whole_ids
+from headway.model.weights import Weights, check_weights
+from headway.shapes import as_tensor, whole_ids
 
 Progress = Callable[[int, int], object]
 Ids = Sequence[int] | np.ndarray | Tensor
@@ -32,11 +32,7 @@ def text_windows(ids: Ids, config: ModelConfig, *, limit: int | None = None) -> 
     >>> text_windows([1, 2, 3, 4, 5, 6, 7], c).tolist()
     [[0, 1, 2, 3], [0, 4, 5, 6]]
     """
-    try:
-        row = torch.as_tensor(ids)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ShapeProblem("token ids of a text", expected="whole-number ids (pos)", got=str(error)) from None
-    row = whole_ids(row, "token ids of a text", "pos")
+    row = whole_ids(as_tensor(ids, "token ids of a text"), "token ids of a text", "pos")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise UsageError("a number of windows", expected="a whole limit >= 1, or None for all", got=repr(limit))
     needed = config.n_ctx + (config.bos is None)
@@ -60,7 +56,7 @@ def record_windows(
     weights: Weights, windows: Tensor, *, rows: int = 8, progress: Progress | None = None
 ) -> Iterator[Recording]:
     """A recording of each batch of windows' inputs (all tokens but the last of each row), one at a time."""
-    windows = checked_windows(windows, weights.config).to(weights.device)
+    windows = checked_windows(windows, weights).to(weights.device)
     for part in batches(len(windows), rows, progress):
         yield run(weights, windows[part, :-1])
 
@@ -73,7 +69,7 @@ def window_losses(
 
     windows: [window, pos] ids, BOS included. rows: windows at a time. progress: called with (done, total).
     """
-    windows = checked_windows(windows, weights.config).to(weights.device)
+    windows = checked_windows(windows, weights).to(weights.device)
     parts = batches(len(windows), rows, progress)
     return torch.cat([token_losses(logits(weights, windows[part, :-1]), windows[part, 1:]) for part in parts])
 
@@ -86,13 +82,22 @@ def token_losses(
     return F.cross_entropy(wide.transpose(1, 2), targets, reduction="none").double()
 
 
-def checked_windows(windows: Tensor, config: ModelConfig) -> Int[Tensor, "window pos"]:
-    """The windows as int64. Raises unless they are rows of at least two known ids."""
+def checked_windows(windows: Tensor, weights: Weights) -> Int[Tensor, "window pos"]:
+    """The windows as int64. Raises unless they are rows of at least two known ids that begin as the model's texts do."""
+    check_weights(weights)
     windows = whole_ids(windows, "windows", "window pos")
     if not len(windows) or windows.shape[1] < 2:
         expected = "at least one window of two tokens: one to read, one to predict"
         raise TextProblem("nothing to predict", expected=expected, got=tuple(windows.shape))
-    _check_ids(windows, config)
+    _check_ids(windows, weights.config)
+    bos = weights.config.bos
+    if bos is not None and bool((windows[:, 0] != bos).any()):
+        raise TokenProblem(
+            "windows do not begin with BOS",
+            expected=f"BOS, id {bos}, in front of every window: the model has read none without",
+            got=f"{int((windows[:, 0] != bos).sum())} of {len(windows)} windows without",
+            next_step="Cut the text with text_windows(ids, weights.config)",
+        )
     return windows
 
 

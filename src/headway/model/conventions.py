@@ -16,6 +16,7 @@ from torch import Tensor
 from headway.errors import ShapeProblem, UnknownName, UsageError, did_you_mean
 from headway.model.config import ModelConfig
 from headway.model.weights import AXES, REQUIRED, Weights, as_read
+from headway.shapes import as_tensor
 from headway.tokens.tokenizer import Tokenizer
 
 CONVENTIONS = ("paper", "transformer-lens")
@@ -87,9 +88,9 @@ def _gather(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         if name in named or (name in layers and not match):
             raise ShapeProblem(f"{name} is given twice", expected="one of its names", got=f"{key!r} besides another")
         if match:
-            layers.setdefault(name, {})[int(match[1])] = _tensor(key, tensor)
+            layers.setdefault(name, {})[int(match[1])] = as_tensor(tensor, key)
         else:
-            named[name] = _tensor(key, tensor)
+            named[name] = as_tensor(tensor, key)
     for name, by_layer in layers.items():
         if sorted(by_layer) != list(range(len(by_layer))):
             raise ShapeProblem(f"layers of {name}", expected="every layer from 0", got=sorted(by_layer))
@@ -98,14 +99,6 @@ def _gather(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
             raise ShapeProblem(f"layers of {name}", expected="one shape, dtype and device", got=kinds)
         named[name] = torch.stack([by_layer[i] for i in range(len(by_layer))])
     return named
-
-
-def _tensor(name: str, value: object) -> Tensor:
-    """A tensor from a tensor, an array or nested lists of numbers."""
-    try:
-        return torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ShapeProblem(name, expected="a tensor, array or nested lists of numbers", got=str(error)) from None
 
 
 def _sizes(named: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, int]:

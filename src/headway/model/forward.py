@@ -20,7 +20,7 @@ from headway.errors import ShapeProblem, TextProblem, TokenProblem
 from headway.model.config import ModelConfig
 from headway.model.positions import rotary_waves, rotate, sinusoids
 from headway.model.recording import Change, Edits, Freeze, Recording, apply
-from headway.model.weights import Weights
+from headway.model.weights import Weights, check_weights
 from headway.shapes import Keep, Logits, Pattern, Stream, Tokens, whole_ids
 
 
@@ -31,8 +31,8 @@ def logits(weights: Weights, tokens: Tokens, *, keep: Keep | None = None) -> Log
     a padded row gives at its real positions what the row alone gives. Raises ShapeProblem, TextProblem for no tokens,
     TokenProblem for ids outside the vocabulary.
     """
+    tokens = _checked_tokens(weights, tokens, keep)
     c = weights.config
-    tokens = _checked_tokens(c, tokens, keep)
     places = _Places(weights, tokens, keep)
     mask, empty = places.fused_mask()
     stream = _embed(weights, tokens, places)
@@ -73,8 +73,8 @@ def run(
     >>> run(model.weights, torch.tensor([[0, 1, 2, 1]])).patterns[0].shape[1]
     1
     """
+    tokens = _checked_tokens(weights, tokens, keep)
     c = weights.config
-    tokens = _checked_tokens(c, tokens, keep)
     edits = Edits.parse(edit or {}, weights)
     frozen = freeze.frozen() if isinstance(freeze, Recording) else freeze or Freeze()
     frozen.check(c, tokens, edits)
@@ -184,7 +184,9 @@ def _waves(n: int, config: ModelConfig, dtype: torch.dtype, device: torch.device
     return sinusoids(torch.arange(n, device=device), config).to(dtype)
 
 
-def _checked_tokens(config: ModelConfig, tokens: Tokens, keep: Keep | None) -> Tokens:
+def _checked_tokens(weights: Weights, tokens: Tokens, keep: Keep | None) -> Tokens:
+    check_weights(weights)
+    config = weights.config
     tokens = whole_ids(tokens, "tokens", "batch pos")
     if tokens.numel() == 0:
         raise TextProblem("no tokens", expected="at least one row and one position", got=tuple(tokens.shape))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headway.errors import TooLarge
+from headway.errors import TooLarge, UsageError
 from headway.ids import HeadId, PathId
 from headway.model.recording import Recording
 from headway.paths.frozen import Frozen, detached, highest_order
@@ -168,6 +168,10 @@ def _chosen(recording: Recording, heads: Iterable[str | HeadId] | None) -> list[
     c = weights.config
     if heads is None:
         return [None] * c.n_layers
+    if isinstance(heads, str | HeadId):
+        heads = [heads]
+    if not isinstance(heads, Iterable):
+        raise UsageError("heads of the paths", expected="a list of heads, such as ['L0H1']", got=repr(heads))
     mask = torch.zeros(c.n_layers, c.n_heads, dtype=torch.bool, device=recording.tokens.device)
     for name in heads:
         head = weights.head_id(name)

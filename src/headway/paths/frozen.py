@@ -83,6 +83,9 @@ class Frozen:
 
 def detached(recording: Recording) -> Recording:
     """The recording with weights that ask for no gradients: everything else in it was computed without."""
+    if not isinstance(recording, Recording):
+        got, hint = type(recording).__name__, "headway.run(weights, tokens) makes one"
+        raise UsageError("not a recording", expected="a Recording", got=got, next_step=hint)
     tensors: dict[str, Any] = {name: t.detach() for name, t in recording.weights.tensors().items()}
     return replace(recording, weights=recording.weights.replace(**tensors))
 

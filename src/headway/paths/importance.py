@@ -49,7 +49,7 @@ def term_importance(
     ([(0, 1), (1, 2), (2, 1)], True)
     """
     parts: list[Tensor] = []
-    windows = checked_windows(windows, weights.config).to(weights.device)
+    windows = checked_windows(windows, weights).to(weights.device)
     remainder, done = 0.0, 0
     for recording in record_windows(weights, windows, rows=rows, progress=progress):
         targets = windows[done : done + len(recording.tokens), 1:]

@@ -10,8 +10,8 @@ from headway.behaviour.patterns import pattern_scores
 from headway.behaviour.repeated import prefix_matching_scores, token_pool
 from headway.behaviour.windows import record_windows, text_windows
 from headway.circuits import copying_scores
-from headway.model.weights import Weights
-from headway.studies.texts import StudyText
+from headway.model.weights import Weights, check_weights
+from headway.studies.texts import StudyText, check_text
 from headway.tables.table import Column, Table
 
 Progress = Callable[[int, int], object]
@@ -59,6 +59,8 @@ def head_atlas(
     rows (fewer tokens where vocabulary or context are smaller). One row a head, in
     layer order; `meta` states the thresholds behind `kind`.
     """
+    check_weights(weights)
+    check_text(text)
     pool = random_pool(weights)
     length = repeat_length(weights, pool, most=25, copies=_COPIES)
     by_head: dict[str, dict[str, Any]] = {str(head): {"head": str(head), "flag": []} for head in weights.head_ids()}

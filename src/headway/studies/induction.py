@@ -57,7 +57,7 @@ def induction_circuits(atlas: Table, composition: Table) -> Table:
     meta: dict[str, Any] = {"threshold": MATCHES, "composes_z": COMPOSES_Z}
     if not rows:
         short = f"no head above layer 0 has prefix matching of {MATCHES} or more"
-        meta["why_empty"] = composition.meta.get("empty", short)
+        meta["why_empty"] = composition.meta.get("empty", short) if heads else "the model has no attention layers"
     return Table.from_rows(rows, COLUMNS, composition.provenance, meta)
 
 

@@ -11,12 +11,12 @@ from headway.behaviour.repeated import induction_gain
 from headway.behaviour.windows import text_windows, window_losses
 from headway.circuits import composition_scores, direct_path_study
 from headway.errors import TextProblem, WriteProblem
-from headway.model.weights import Weights
+from headway.model.weights import Weights, check_weights
 from headway.paths.importance import term_importance
 from headway.studies import pictures, words
 from headway.studies.heads import head_atlas, random_pool, repeat_length
 from headway.studies.induction import induction_circuits
-from headway.studies.texts import StudyText, study_text
+from headway.studies.texts import StudyText, check_text, study_text
 from headway.tables.atomic import write_bytes_atomic
 from headway.tables.files import write_table
 from headway.tables.table import Table
@@ -60,6 +60,8 @@ def report_model(
     to call the model. processing: of the weights behind copying and composition. progress: called with (stage, done,
     total). Every table stands in `tables` with what its numbers mean; what does not apply is in `missing`, with why.
     """
+    check_weights(weights)
+    check_text(text)
     missing: dict[str, str] = {}
     if text is None:
         try:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from headway.errors import TextProblem, TokenProblem
-from headway.model.weights import Weights
+from headway.errors import TextProblem, TokenProblem, UsageError
+from headway.model.weights import Weights, check_weights
 from headway.sources.trained.corpus import read_corpus
 from headway.sources.trained.data import encode_files
 
@@ -24,13 +24,25 @@ class StudyText:
     description: str
 
 
-def study_text(weights: Weights, text: Sequence[str | Path] | None = None) -> StudyText:
+def check_text(text: object) -> None:
+    """Raise UsageError for what is no StudyText: a string, a path, a list of ids."""
+    if text is not None and not isinstance(text, StudyText):
+        hint = "study_text(weights, [file]) reads files; StudyText(ids, description) takes token ids"
+        raise UsageError("not a text to study", expected="a StudyText", got=type(text).__name__, next_step=hint)
+
+
+def study_text(weights: Weights, text: str | Path | Sequence[str | Path] | None = None) -> StudyText:
     """The text to study a model on.
 
-    text: files or folders, encoded by the model's own tokenizer. Without it: the held-out ids the model carries, else
-    the packaged sample. Raises TextProblem when the text is missing, empty or not UTF-8, or when there is no tokenizer
-    to read any text with.
+    text: files or folders, or one, encoded by the model's own tokenizer. Without it: the held-out ids the model carries,
+    else the packaged sample. Raises TextProblem when the text is missing, empty or not UTF-8, or when there is no
+    tokenizer to read any text with, TokenProblem when the tokenizer is another model's.
     """
+    check_weights(weights)
+    if isinstance(text, str | Path):
+        text = [text]
+    if text is not None and not (isinstance(text, Sequence) and all(isinstance(part, str | Path) for part in text)):
+        raise UsageError("text of a study", expected="files or folders by name", got=repr(text)[:60])
     if text is None and weights.carried is not None and weights.carried.heldout.size:
         return StudyText(weights.carried.heldout, "the held-out text the model carries")
     corpus = None if text is None else read_corpus(text)
@@ -46,5 +58,10 @@ def study_text(weights: Weights, text: Sequence[str | Path] | None = None) -> St
         files, description = corpus.files, corpus.description
     ids = encode_files(files, weights.tokenizer)
     if ids.size and ids.max() >= weights.config.d_vocab:
-        raise TokenProblem("the tokenizer gives ids the model does not know", expected=f"< {weights.config.d_vocab}")
+        raise TokenProblem(
+            "the tokenizer gives ids the model does not know",
+            expected=f"0 .. d_vocab-1={weights.config.d_vocab - 1}",
+            got=int(ids.max()),
+            next_step="Use the tokenizer the model was trained with",
+        )
     return StudyText(ids, description)

@@ -89,13 +89,17 @@ class Table:
         """Build a table from dicts; a key a row lacks is null there, a key no column describes is refused.
 
         Heads and paths become their names, 0-d arrays their number. A float that is not finite becomes null and the
-        row's `flag` says so, unless the row brings its own flag; without a `flag` column one is added at the end.
+        row's `flag` says so, behind its own words if it has any (which explain a NaN already); without a `flag` column
+        one is added at the end.
 
         >>> bad = Table.from_rows([{"score": float("nan")}], {"score": Column("a ratio", "dimensionless")})
         >>> bad.rows()
         [{'score': None, 'flag': 'score is not finite (nan)'}]
         """
         columns = dict(columns)
+        odd = [name for name, column in columns.items() if not isinstance(name, str) or not isinstance(column, Column)]
+        if odd:
+            raise BadInput("columns are described by a Column each, by name", where="table", got=repr(odd[0]))
         plain = [_plain_row(row, columns, number) for number, row in enumerate(rows)]
         if FLAG not in columns and any(FLAG in row for row in plain):
             columns[FLAG] = _FLAG_COLUMN
@@ -108,18 +112,18 @@ class Table:
 
     def sort(self, by: str | Sequence[str], *, descending: bool = False) -> Table:
         """Rows in the order of a column or several; ties keep their order, missing values come last."""
-        names = [by] if isinstance(by, str) else list(by)
+        names = list(by) if isinstance(by, Sequence) and not isinstance(by, str) else [by]
         for name in names:
             if name not in self.columns:
-                raise UnknownName(f"no column {name!r} to sort by", next_step=did_you_mean(name, self.columns))
+                raise UnknownName(f"no column {name!r} to sort by", next_step=did_you_mean(str(name), self.columns))
         return replace(self, frame=self.frame.sort(names, descending=descending, nulls_last=True, maintain_order=True))
 
     def top(self, n: int | None) -> Table:
         """The first `n` rows (None: all); `meta["rows_left_out"]` then counts the others."""
+        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 0):
+            raise UsageError("a number of rows is whole and not negative", expected="top >= 0", got=repr(n))
         if n is None or n >= len(self):
             return self
-        if n < 0:
-            raise UsageError("a number of rows is not negative", expected="top >= 0", got=n)
         left_out = self.meta.get("rows_left_out", 0) + len(self) - n
         return replace(self, frame=self.frame.head(n), meta={**self.meta, "rows_left_out": left_out})
 
@@ -227,6 +231,8 @@ def _check_meta(meta: Mapping[str, Any], provenance: Provenance) -> None:
 
 
 def _plain_row(row: Mapping[str, Any], columns: Mapping[str, Column], number: int) -> dict[str, Any]:
+    if not isinstance(row, Mapping):
+        raise BadInput("a row is a dict", where=f"row {number}", expected=list(columns), got=repr(row)[:60])
     unknown = [key for key in row if key not in columns and key != FLAG]
     if unknown:
         raise BadInput(

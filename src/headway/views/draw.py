@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.transforms import Bbox
 
 from headway.errors import UsageError
 from headway.tokens.labels import printable
@@ -140,14 +141,11 @@ def _scatter(canvas: Canvas, axes: Axes, figure: Scatter, theme: Theme) -> None:
         )
     axes.grid(True)
     axes.margins(0.08)
-    labels = _short(figure.labels)
-    for i in _apart(axes, figure.x, figure.y, [len(label) for label in labels]):
-        point = (float(figure.x[i]), float(figure.y[i]))
-        axes.annotate(labels[i], point, xytext=(4, 3), textcoords="offset points", fontsize=7, color=theme.muted)
     axes.set_xlabel(printable(figure.x_axis))
     axes.set_ylabel(printable(figure.y_axis))
     if figure.groups is not None and groups:
         canvas.legend(loc="outside lower left", ncols=min(len(set(groups)), 4))
+    _label_points(canvas, axes, figure, theme)
 
 
 def _outermost(x: np.ndarray, y: np.ndarray) -> list[int]:
@@ -159,22 +157,30 @@ def _outermost(x: np.ndarray, y: np.ndarray) -> list[int]:
     return [int(i) for i in known[np.argsort(-np.asarray(away), kind="stable")[:_LABELLED_POINTS]]]
 
 
-def _apart(axes: Axes, x: np.ndarray, y: np.ndarray, lengths: Sequence[int]) -> list[int]:
-    """Of the outermost points those whose labels do not run into one another: the farther out goes first."""
-    chosen: list[int] = []
-    places: list[np.ndarray] = []
-    # Pixels a point. A letter of size 7 is 4.5 points wide and 8 high; the axes will shrink by a fourth for their labels.
-    unit = axes.get_figure().dpi / 72  # type: ignore[union-attr]
-    for i in _outermost(x, y):
-        place = axes.transData.transform((float(x[i]), float(y[i]))) / unit
-        clear = all(
-            abs(place[1] - other[1]) > 11 or not -6 * lengths[i] - 5 < place[0] - other[0] < 6 * lengths[j] + 5
-            for j, other in zip(chosen, places, strict=True)
-        )
-        if clear:
-            chosen.append(i)
-            places.append(place)
-    return chosen
+def _label_points(canvas: Canvas, axes: Axes, figure: Scatter, theme: Theme) -> None:
+    """Labels of the outermost points, the farther out first, each where it touches no point and no other label."""
+    labels, chosen = _short(figure.labels), _outermost(figure.x, figure.y)
+    canvas.draw_without_rendering()  # where the points stand is settled only now
+    frame, points = axes.get_window_extent(), axes.transData.transform(np.column_stack((figure.x, figure.y)))
+    reach = 3 * canvas.dpi / 72  # a marker is 5 points wide
+    taken = [Bbox.from_extents(*(point - reach), *(point + reach)) for point in points if np.isfinite(point).all()]
+    for i in chosen:
+        for right, up in ((True, True), (False, True), (True, False), (False, False)):
+            label = axes.annotate(
+                labels[i],
+                (float(figure.x[i]), float(figure.y[i])),
+                xytext=(4 if right else -4, 3 if up else -3),
+                textcoords="offset points",
+                ha="left" if right else "right",
+                va="bottom" if up else "top",
+                fontsize=7,
+                color=theme.muted,
+            )
+            box = label.get_window_extent()
+            if frame.x0 <= box.x0 and box.x1 <= frame.x1 and not box.count_overlaps(taken):
+                taken.append(box)
+                break
+            label.remove()
 
 
 def _bars(canvas: Canvas, axes: Axes, figure: Bars, theme: Theme) -> None:

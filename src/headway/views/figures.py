@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,9 @@ class HeatMap:
         _freeze(self, "values", 2)
         _check_length("row_labels", self.row_labels, "rows", self.values.shape[0])
         _check_length("col_labels", self.col_labels, "cols", self.values.shape[1])
+        for end in (self.low, self.high):
+            if end is not None and not (isinstance(end, Real) and np.isfinite(float(end))):
+                raise UsageError("ends of a colour scale", where=self.title, expected="finite numbers", got=repr(end))
         if self.low is not None and self.high is not None and self.low >= self.high:
             raise UsageError(
                 "an empty colour scale", where=self.title, expected="low < high", got=(self.low, self.high)
@@ -99,8 +103,8 @@ class Lines:
     caption: str = ""
 
     def __post_init__(self) -> None:
-        series = {name: (_array(x, 1, name), _array(y, 1, name)) for name, (x, y) in self.series.items()}
-        bands = {name: (_array(a, 1, name), _array(b, 1, name)) for name, (a, b) in (self.bands or {}).items()}
+        series = {name: _pair(pair, name, "(x, y)") for name, pair in self.series.items()}
+        bands = {name: _pair(pair, f"band of {name}", "(low, high)") for name, pair in (self.bands or {}).items()}
         for name, (x, y) in series.items():
             _check_length(f"y of {name}", y, "points", len(x))
             if self.log_x and bool((x <= 0).any()):
@@ -209,6 +213,12 @@ def _array(values: Numbers, ndim: int, where: str) -> np.ndarray:
         raise ShapeProblem("wrong number of axes", where=where, expected=f"{ndim} axes", got=array.shape)
     array.setflags(write=False)
     return array
+
+
+def _pair(pair: object, where: str, expected: str) -> tuple[np.ndarray, np.ndarray]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ShapeProblem("not two arrays", where=where, expected=expected, got=type(pair).__name__)
+    return _array(pair[0], 1, where), _array(pair[1], 1, where)
 
 
 def _freeze(figure: object, name: str, ndim: int) -> None:

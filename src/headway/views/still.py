@@ -56,8 +56,8 @@ def to_png(figure: Figure, theme: str = "light", *, dpi: int = 144, heading: boo
     >>> to_png(Bars("Loss", ["a"], [1.0], axis="nats"))[1:4]
     b'PNG'
     """
-    if not 36 <= dpi <= 600:
-        raise UsageError("not a resolution", expected="dpi from 36 to 600", got=dpi)
+    if isinstance(dpi, bool) or not isinstance(dpi, int) or not 36 <= dpi <= 600:
+        raise UsageError("not a resolution", expected="dpi from 36 to 600", got=repr(dpi))
     with _canvas(figure, theme_named(theme), heading) as canvas:
         buffer = io.BytesIO()
         canvas.savefig(

@@ -10,19 +10,22 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from headway.errors import TextProblem, WriteProblem
+from headway.errors import ShapeProblem, TextProblem, UsageError, WriteProblem
 from headway.model.carried import Carried
 from headway.model.weights import Weights
 from headway.sources.handmade.induction import induction_model
+from headway.studies.heads import head_atlas
 from headway.studies.report import Report, report_model, write_report
 from headway.studies.texts import StudyText, study_text
 from headway.tables.files import read_table
 from support.random_models import random_weights
+from support.unchecked import as_users_run_it
 
 D_VOCAB, N_CTX, LEAK = 20, 64, 1e-3
 
@@ -154,6 +157,57 @@ def test_without_text_or_counts_the_rest_is_studied() -> None:
     assert "no text" in report.tables["heads"].rows()[0]["flag"]
 
 
+def test_the_words_of_a_report_without_text_hold_no_null() -> None:
+    report = report_model(weights())
+    said = " ".join([*report.summary, *(f"{name} {value}" for name, value in report.page.facts)])
+    assert "None" not in said and "nan" not in said and "By path order" not in said
+    assert "Not studied: direct-path (the model carries no bigram counts of its training text)." in said
+    assert any(line.startswith("text: this model has no tokenizer") for line in report.page.lead)
+    assert "loss, nats" not in dict(report.page.facts)
+
+
+@pytest.mark.parametrize(
+    ("carried", "why"),
+    [
+        (Carried(np.zeros((3, 0), dtype=np.int64), chain(90, 1)[0], chain(90, 2)[0]), "carries no bigram counts"),
+        (Carried(chain(90, 0)[1], np.zeros(0, dtype=np.int64), chain(90, 2)[0]), "shorter than one window"),
+        (Carried(chain(90, 0)[1], chain(90, 1)[0], np.zeros(0, dtype=np.int64)), "shorter than one window"),
+    ],
+    ids=["no bigrams", "no validation", "no held-out text"],
+)
+def test_what_a_model_does_not_carry_is_left_out_and_said(carried: Carried, why: str) -> None:
+    report = report_model(weights().replace(carried=carried))
+    assert "direct-path" not in report.tables and why in report.missing["direct-path"]
+    assert why in " ".join(report.summary)
+    (direct,) = [section for section in report.page.sections if section.title.startswith("Direct path")]
+    assert any(why in note for note in direct.notes) and not direct.figures
+
+
+@pytest.mark.parametrize("study", [report_model, head_atlas])
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        (lambda: "some words", UsageError, r"not a text to study.*got str.*study_text"),
+        (lambda: [1, 2, 3], UsageError, "not a text to study.*got list"),
+        (lambda: StudyText(np.array([1, 2]), "short"), TextProblem, "at least 64 tokens .*got 2 tokens"),
+        (lambda: StudyText(np.zeros(0, dtype=np.int64), "empty"), TextProblem, "got 0 tokens"),
+        (lambda: StudyText(np.zeros(99), "floats"), ShapeProblem, "float64"),
+    ],
+    ids=["words", "ids", "short", "empty", "floats"],
+)
+def test_a_text_that_cannot_be_studied_is_one_sentence(
+    study: Any, text: Any, error: type[Exception], says: str
+) -> None:
+    with as_users_run_it(), pytest.raises(error, match=says):
+        study(weights(), text())
+
+
+@pytest.mark.parametrize("study", [report_model, head_atlas, study_text])
+def test_a_model_is_given_not_named(study: Any) -> None:
+    with as_users_run_it(), pytest.raises(UsageError, match=r"not a model.*'zoo:two-layer'.*headway\.load"):
+        study("zoo:two-layer")
+
+
 def test_a_model_without_a_tokenizer_can_read_no_text() -> None:
     with pytest.raises(TextProblem, match="tokenizer"):
         study_text(weights())
@@ -202,4 +256,4 @@ def test_a_model_without_layers_is_said_to_have_none() -> None:
     bare = random_weights(n_layers=0, n_heads=0, n_kv_heads=0, biases="none")
     said = " ".join(report_model(bare).summary)
     assert "A model with no layers" in said and "There are no heads to study" in said
-    assert "No induction circuit: no head has an earlier head: 0 layers of 0 heads." in said
+    assert "No induction circuit: the model has no attention layers." in said

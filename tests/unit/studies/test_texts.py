@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headway.errors import FileProblem, TextProblem
+from headway.errors import FileProblem, TextProblem, TokenProblem, UsageError
 from headway.model.carried import Carried
 from headway.model.weights import Weights
 from headway.sources.handmade.induction import induction_model
 from headway.sources.trained.bpe import train_bpe
 from headway.studies.texts import study_text
+from support.unchecked import as_users_run_it
 
 TOKENIZER = train_bpe(["the quick brown fox " * 50, "jumps over the lazy dog " * 50], 280)
 
@@ -45,3 +46,26 @@ def test_bad_text_is_refused(tmp_path: Path, content: bytes | None, error: type[
         path.write_bytes(content)
     with pytest.raises(error, match=r"t\.txt"):
         study_text(model(), [path])
+
+
+def test_one_file_needs_no_list(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("the fox", encoding="utf-8")
+    for name in (path, str(path)):
+        assert study_text(model(), name).ids.tolist() == study_text(model(), [path]).ids.tolist()
+
+
+@pytest.mark.parametrize("text", [3, [3], {"a.txt"}])
+def test_what_names_no_file_is_refused(text: object) -> None:
+    with as_users_run_it(), pytest.raises(UsageError, match="text of a study; expected files or folders"):
+        study_text(model(), text)  # type: ignore[arg-type]
+
+
+def test_the_tokenizer_of_another_model_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the quick brown fox", encoding="utf-8")
+    small = induction_model(d_vocab=20, n_ctx=16).weights
+    object.__setattr__(
+        small, "tokenizer", TOKENIZER
+    )  # a model is checked when made; this one was changed behind its back
+    with pytest.raises(TokenProblem, match=r"0 \.\. d_vocab-1=19, got \d+\. Use the tokenizer"):
+        study_text(small, [tmp_path / "a.txt"])

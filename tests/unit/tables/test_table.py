@@ -14,6 +14,7 @@ from headway.ids import HeadId, PathId
 from headway.provenance import Provenance
 from headway.tables import Column, Table
 from headway.tables.table import _check_described
+from support.unchecked import as_users_run_it
 
 COLUMNS = {
     "head": Column("the head"),
@@ -87,6 +88,26 @@ def test_a_value_that_is_not_finite_is_null_and_flagged(value: float, word: str)
 def test_a_row_may_bring_its_own_flag() -> None:
     made = Table.from_rows([{"head": "L0H0", "score": float("nan"), "n": 1, "flag": "zero head"}], COLUMNS)
     assert made.rows()[0] == {"head": "L0H0", "score": None, "n": 1, "flag": "zero head"}
+
+
+def test_a_flag_that_explains_no_infinity_is_kept_and_added_to() -> None:
+    row = {"head": "L0H0", "score": float("inf"), "n": 1, "flag": "zero head"}
+    assert Table.from_rows([row], COLUMNS).rows()[0]["flag"] == "zero head; score is not finite (inf)"
+
+
+def test_what_is_no_row_column_or_number_of_rows_is_refused() -> None:
+    calls: list[tuple[Any, type[Exception], str]] = [
+        (lambda: Table.from_rows([3], COLUMNS), BadInput, "row 0: a row is a dict"),  # type: ignore[list-item]
+        (lambda: Table.from_rows([], {"a": "text"}), BadInput, "a Column each.*'a'"),  # type: ignore[dict-item]
+        (lambda: Table.from_rows([{3: 1}], {3: Column("a")}), BadInput, "a Column each.*3"),  # type: ignore[dict-item]
+        (lambda: table().top("x"), UsageError, "whole and not negative.*'x'"),  # type: ignore[arg-type]
+        (lambda: table().top(1.5), UsageError, "whole and not negative.*1.5"),  # type: ignore[arg-type]
+        (lambda: table().sort(3), UnknownName, "no column 3"),  # type: ignore[arg-type]
+    ]
+    with as_users_run_it():
+        for call, error, says in calls:
+            with pytest.raises(error, match=says):
+                call()
 
 
 def test_a_flag_column_is_added_only_when_needed() -> None:

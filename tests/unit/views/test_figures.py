@@ -7,6 +7,7 @@ import pytest
 
 from headway.errors import ShapeProblem, UsageError
 from headway.views import Bars, HeatMap, Lines, Scatter
+from support.unchecked import as_users_run_it
 
 NAN = float("nan")
 
@@ -106,3 +107,16 @@ def test_bars_refuse_what_does_not_fit() -> None:
     with pytest.raises(UsageError, match="not negative"):
         Bars("B", ["a", "b"], [1, 1], axis="nats", errors=[NAN, -1])
     assert Bars("B", ["a"] * 21, range(21), axis="nats").describe() == "Bars of nats. 21 bars: 0 to 20."
+
+
+@pytest.mark.parametrize("end", ["x", NAN, np.inf, [0.0]])
+def test_ends_of_a_colour_scale_are_finite_numbers(end: object) -> None:
+    for which in ("low", "high"):
+        with as_users_run_it(), pytest.raises(UsageError, match="ends of a colour scale; expected finite"):
+            heat([[1.0]], **{which: end})
+
+
+@pytest.mark.parametrize("pair", [[1, 2, 3], "xy", 3, ([1.0],)])
+def test_a_curve_is_two_arrays(pair: object) -> None:
+    with as_users_run_it(), pytest.raises(ShapeProblem, match=r"a: not two arrays; expected \(x, y\)|a: .*axes"):
+        Lines("L", {"a": pair}, x_axis="x", y_axis="y")  # type: ignore[dict-item]

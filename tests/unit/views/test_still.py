@@ -19,6 +19,7 @@ from headway.errors import UnknownName, UsageError
 from headway.views import Bars, Figure, HeatMap, Lines, Scatter, to_png, to_svg
 from headway.views.draw import _compact, _ink, _outermost, _short, draw
 from headway.views.themes import THEMES
+from support.unchecked import as_users_run_it
 
 NAN = float("nan")
 AXES = {"row_axis": "destination (query)", "col_axis": "source (key)"}
@@ -153,11 +154,40 @@ def test_what_is_no_figure_is_refused() -> None:
         unchecked(Canvas(), "picture", THEMES["light"], heading=True)
 
 
-def test_labels_that_would_run_into_one_another_are_left_out() -> None:
-    x, y = np.array([0.0, 0.001, 0.002, 1.0, 0.0]), np.array([0.0, 0.001, 0.0, 1.0, 1.0])
-    figure = Scatter("t", x, y, ["aaaa", "bbbb", "cccc", "far", "top"], x_axis="x", y_axis="y")
-    svg = to_svg(figure)
-    assert "far" in svg and "top" in svg
-    assert sum(name in svg for name in ("aaaa", "bbbb", "cccc")) == 1
-    together = Scatter("t", np.zeros(0), np.zeros(0), [], x_axis="x", y_axis="y")
-    assert "<svg" in to_svg(together)
+def crowd() -> Scatter:
+    random = np.random.default_rng(0)
+    x = np.concatenate((random.normal(0, 0.01, 30), [1.0, 0.3]))
+    y = np.concatenate((random.normal(0, 0.4, 30), [1.0, 0.9]))
+    names = [f"L{i % 2}H{i}" for i in range(30)]
+    return Scatter("t", x, y, [*names, "far", "top"], x_axis="x", y_axis="y", groups=["a"] * 30 + ["b"] * 2)
+
+
+def test_labels_touch_neither_one_another_nor_a_point_nor_the_edge() -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    figure, canvas = crowd(), Canvas(layout="constrained")
+    FigureCanvasAgg(canvas)
+    draw(canvas, figure, THEMES["light"], heading=False)
+    canvas.draw_without_rendering()
+    (axes,) = canvas.axes
+    boxes = {label.get_text(): label.get_window_extent() for label in axes.texts}
+    assert {"far", "top"} <= set(boxes) and 6 <= len(boxes) < 24
+    points = axes.transData.transform(np.column_stack((figure.x, figure.y)))
+    edge = axes.get_window_extent()
+    for name, box in boxes.items():
+        assert box.count_overlaps([other for n, other in boxes.items() if n != name]) == 0, name
+        assert not any(box.contains(*point) for point in points), name
+        assert edge.x0 - 1 <= box.x0 and box.x1 <= edge.x1 + 1, name
+
+
+def test_points_in_one_place_get_as_many_labels_as_there_are_sides() -> None:
+    svg = to_svg(Scatter("t", np.zeros(9), np.zeros(9), [f"name{i}" for i in range(9)], x_axis="x", y_axis="y"))
+    assert sum(f"name{i}" in svg for i in range(9)) <= 4
+    assert "<svg" in to_svg(Scatter("t", np.zeros(0), np.zeros(0), [], x_axis="x", y_axis="y"))
+
+
+@pytest.mark.parametrize("dpi", ["x", 72.5, True])
+def test_a_resolution_is_a_whole_number(dpi: object) -> None:
+    with as_users_run_it(), pytest.raises(UsageError, match="not a resolution"):
+        to_png(FIGURES["bars"], dpi=dpi)  # type: ignore[arg-type]
