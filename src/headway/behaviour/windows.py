@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from headway.errors import ShapeProblem, TextProblem, TokenProblem, UsageError
+from headway.errors import TextProblem, TokenProblem, UsageError
 from headway.model.config import ModelConfig
 from headway.model.forward import logits, run
 from headway.model.recording import Recording
