@@ -20,6 +20,7 @@ from headway.errors import ShapeProblem, TextProblem, TokenProblem
 from headway.model.config import ModelConfig
 from headway.model.positions import rotary_waves, rotate, sinusoids
 from headway.model.recording import Change, Edits, Freeze, Recording, apply
+from headway.model.room import room
 from headway.model.weights import Weights, check_weights
 from headway.shapes import Keep, Logits, Pattern, Stream, Tokens, whole_ids
 
@@ -125,7 +126,8 @@ def softmax_rows(scores: Float[Tensor, "*batch dst src"], may_be_empty: bool = T
     >>> softmax_rows(torch.tensor([[0.0, -math.inf], [-math.inf, -math.inf]])).tolist()
     [[1.0, 0.0], [0.0, 0.0]]
     """
-    pattern = scores.softmax(-1)
+    pattern = room(tuple(scores.shape), scores.dtype, scores.device)
+    torch.softmax(scores, -1, out=pattern)
     if may_be_empty:
         pattern = pattern.masked_fill(scores.isneginf().all(-1, keepdim=True), 0)
     return pattern
@@ -288,7 +290,8 @@ def _edited_pattern(pattern: Pattern, layer: int, edits: Edits) -> Pattern:
 def _scores(q: Tensor, k: Tensor, places: _Places, layer: int, edits: Edits) -> Pattern:
     """Pre-softmax scores with -inf where attention is not allowed."""
     # The scale goes to q, the mask is added in place: one pass over [dst, src] fewer than scaling and filling.
-    score = (q * places.config.attn_scale) @ k.transpose(-1, -2)
+    score = room((*q.shape[:-1], k.shape[-2]), q.dtype, q.device)
+    torch.matmul(q * places.config.attn_scale, k.transpose(-1, -2), out=score)
     score += places.bias
     for head, change in edits.at(layer, "scores"):
         new = apply(change, score[:, head], f"L{layer}H{head}.scores")

@@ -1,0 +1,38 @@
+"""Room for large tensors: of the asked shape and type, writable, alive as long as the tensor is, never shared."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+
+from headway.model.forward import logits, run
+from headway.model.room import room
+from tests.support.random_models import random_weights
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_large_room_holds_what_is_written_into_it(dtype: torch.dtype):
+    first, second = room((3, 1024, 1025), dtype, CPU), room((3, 1024, 1025), dtype, CPU)
+    first.fill_(2)
+    second.fill_(3)
+    part = first[1]
+    del first
+    gc.collect()
+    assert part.shape == (1024, 1025)
+    assert part.dtype == dtype
+    assert bool((part == 2).all())
+    assert bool((second == 3).all())
+
+
+def test_a_run_whose_scores_take_huge_pages_agrees_with_the_fast_pass():
+    weights = random_weights(n_ctx=600, positions="rotary", rotary_dims=2)
+    tokens = torch.randint(weights.config.d_vocab, (2, 600), generator=torch.Generator().manual_seed(0))
+    recording = run(weights, tokens)
+    assert recording.scores[0].nbytes >= 4 << 20
+    assert recording.scores[0].data_ptr() != recording.patterns[0].data_ptr()
+    torch.testing.assert_close(recording.logits, logits(weights, tokens), rtol=1e-9, atol=1e-9)
+    assert bool(recording.scores[0].triu(1).isneginf().sum() == 2 * weights.config.n_heads * 600 * 599 // 2)
