@@ -1,7 +1,8 @@
 """Linear algebra that knows nothing of transformers: factored matrices, subspaces, and what chance gives.
 
 `low_rank` holds products of thin factors without multiplying them out; `subspace` compares the spaces matrices read
-and write; `null` says what a score would be if only the directions were random.
+and write; `null` says what a score would be if only the directions were random; `stream` and `largest` pass over all
+entries of a product too big to hold.
 """
 
 from __future__ import annotations
@@ -13,6 +14,12 @@ __getattr__, __dir__, __all__ = attach(
     {
         "LowRank": "headway.algebra.low_rank",
         "SVD": "headway.algebra.low_rank",
+        "centred": "headway.algebra.stream",
+        "diagonal_ranks": "headway.algebra.stream",
+        "histogram": "headway.algebra.stream",
+        "row_best": "headway.algebra.stream",
+        "tiles": "headway.algebra.stream",
+        "top_entries": "headway.algebra.largest",
         "column_basis": "headway.algebra.subspace",
         "principal_angles": "headway.algebra.subspace",
         "overlap": "headway.algebra.subspace",
