@@ -16,6 +16,10 @@ COPIES_Z = 2.0  # sd above the null from which on a head's copying counts as sig
 COMPOSES_Z = 3.0  # sd above the null from which on two heads count as composing
 
 
+def _never(_: float) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Claim:
     """A published claim: where it stands, what is measured, the paper's number, and the rule.
@@ -112,7 +116,7 @@ CLAIMS = (
         "one-layer: held-out loss that correcting each triple by itself takes off, nats a token, largest of all heads",
         "the paper gives no number: supports when it is more than 2 standard errors above 0; differs never",
         lambda x: x > 2,
-        lambda x: False,
+        _never,
     ),
     Claim(
         "composition-below-chance",
@@ -200,10 +204,10 @@ CLAIMS = (
         "Footnote 7",
         "some heads delete what they see at the present token",
         "no number",
-        f"both models: heads with copying at most -0.5, {COPIES_Z:g} sd below its null, and at least 0.4 of attention on the "
-        "present token",
+        f"both models: heads with copying at most -0.5, {COPIES_Z:g} sd below its null, and at least 0.4 of attention on "
+        "the present token",
         "supports at least 1; differs never: a small model need not have one",
         lambda x: x >= 1,
-        lambda x: False,
+        _never,
     ),
 )
