@@ -8,7 +8,7 @@ the key at i is the query itself, and the key at i - 1 has the query's token bef
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headway.exercises.givens import Given
-from headway.exercises.proof import Proof, Worst, concluded
+from headway.exercises.proof import TIE, Proof, Worst, concluded
 from headway.exercises.scoring import Head, sharpened, turned
 from headway.exercises.verdict import Counterexample
 
@@ -50,12 +50,10 @@ class AfterPrevious:
         """Every key whose token before is the query's token beats every other key; position 0 is left out as a rival when
         its own token is the query's (exercises.md C4), queries without a target are left out.
         """
-        Q, K = self._rows(head.W_Q), self._rows(head.W_K)
         found: list[Worst] = []
         by_query: list[float] = [_INF]
         spread = largest = 0.0
-        for i in range(1, len(Q)):
-            scores = torch.einsum("tuh,jwsh->tujws", Q[i], K[: i + 1])
+        for i, scores in self._by_query(head):
             spread = max(spread, float((scores.amax((2, 3, 4)) - scores.amin((2, 3, 4))).max()))
             largest = max(largest, float(scores.abs().max()))
             worst = _worst_at(scores, i)
@@ -63,15 +61,26 @@ class AfterPrevious:
             found += [worst] if worst else []
         return concluded(found, by_query, spread, largest)
 
+    def _by_query(self, head: Head, first: int = 1) -> Iterator[tuple[int, Float[Tensor, "t u j own before"]]]:
+        """Query positions from `first` on, each with the scores of every query (t, u) against every key."""
+        Q, K = self._rows(head.W_Q), self._rows(head.W_K)
+        for i in range(first, len(Q)):
+            yield i, torch.einsum("tuh,jwsh->tujws", Q[i], K[: i + 1])
+
     def counterexample(self, head: Head, proof: Proof, sizes: tuple[float, float]) -> Counterexample | None:
-        """The shortest failing sequence that the proof met, with the attention row of its query."""
+        """The shortest failing sequence, with the attention row of its query. One whose token 0 is not the query's goes
+        before, since position 0 would share in the attention there, which is not held against the head (C4).
+        """
         if proof.first is None:
             return None
         vocab = self.given.n_tokens
-        i, query = proof.first.query
+        limit = TIE * proof.range
+        apart = (_worst_at(scores, i, apart=True) for i, scores in self._by_query(head, proof.first.query[0]))
+        worst = next((w for w in apart if w is not None and w.margin <= limit), proof.first)
+        i, query = worst.query
         t, u = divmod(query, vocab)
         tokens: dict[int, int] = {i: t, i - 1: u}
-        for place, state in (proof.first.target, proof.first.rival):
+        for place, state in (worst.target, worst.rival):
             own, before = divmod(state, vocab)
             tokens[place] = own
             if place:
@@ -91,10 +100,12 @@ class AfterPrevious:
         return K[places, list(tokens), before] @ Q[len(tokens) - 1, tokens[-1], before[-1]]
 
 
-def _worst_at(scores: Float[Tensor, "t u j own before"], i: int) -> Worst | None:
-    """The query state at i, and the pair of keys, with the smallest margin of target over rival."""
+def _worst_at(scores: Float[Tensor, "t u j own before"], i: int, *, apart: bool = False) -> Worst | None:
+    """The query state at i, and the pair of keys, with the smallest margin of target over rival. apart: only of sequences
+    whose token 0 is not the query's.
+    """
     vocab = scores.shape[0]
-    hit, miss = _keys(scores, i)
+    hit, miss = _keys(scores, i, apart=apart)
     gaps = _gaps(hit, miss, i)
     flat = int(gaps.argmin())
     margin = float(gaps.flatten()[flat])
@@ -107,7 +118,7 @@ def _worst_at(scores: Float[Tensor, "t u j own before"], i: int) -> Worst | None
     return Worst(margin, (i, query), (j, target), (k, rival))
 
 
-def _keys(scores: Tensor, i: int) -> tuple[Tensor, Tensor]:
+def _keys(scores: Tensor, i: int, *, apart: bool) -> tuple[Tensor, Tensor]:
     """Scores of possible targets (others +inf) and possible rivals (others -inf), both [t, u, j, own, before]."""
     vocab = scores.shape[0]
     token = torch.arange(vocab)
@@ -115,6 +126,8 @@ def _keys(scores: Tensor, i: int) -> tuple[Tensor, Tensor]:
     own, before = token[None, None, None, :, None], token[None, None, None, None, :]
     j = torch.arange(i + 1)[None, None, :, None, None]
     possible = ((j != i) | ((own == t) & (before == u))) & ((j != i - 1) | (own == u)) & ((j != 0) | (before == own))
+    if apart:  # the token at 0 is the own one there, and the one before at 1
+        possible &= ((j != 0) | (own != t)) & ((j != 1) | (before != t))
     matches = (before == t) & (j > 0)
     hit = scores.masked_fill(~(possible & matches), _INF)
     miss = scores.masked_fill(~possible | (before == t), -_INF)  # at 0 `before` is the own token: C4 leaves it out

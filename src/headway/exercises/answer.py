@@ -78,7 +78,8 @@ def _names_problem(id: str, raw: object, wanted: Mapping[str, Axes]) -> Verdict 
     if len(missing) == len(wanted):
         return failed(id, "UNCHANGED" if raw else "MISSING", {"names": ", ".join(missing), "got": "nothing"})
     if missing:
-        return failed(id, "MISSING", {"names": ", ".join(missing), "got": ", ".join(n for n in raw if n in wanted)})
+        there = [name for name in wanted if name not in missing]
+        return failed(id, "MISSING", {"names": ", ".join(missing), "got": ", ".join(there)})
     return None
 
 
@@ -86,17 +87,22 @@ def _value(id: str, name: str, value: object, axes: Axes) -> tuple[Any, Verdict 
     if axes == ("function",):
         if callable(value):
             return value, None
-        return None, failed(id, "NOTNUMBERS", {"name": name, "wanted": "a function", "got": _kind(value)})
+        return None, failed(id, "NOTNUMBERS", {"name": name, "wanted": "a function", "got": kind_of(value)})
     tensor = tensor_of(value)
     if tensor is None:
         wanted = "a number" if not axes else "an array of real numbers"
-        return None, failed(id, "NOTNUMBERS", {"name": name, "wanted": wanted, "got": _kind(value)})
+        return None, failed(id, "NOTNUMBERS", {"name": name, "wanted": wanted, "got": kind_of(value)})
     if not axes and tensor.numel() == 1:
         return float(tensor), _finite_problem(id, {name: tensor})
     return tensor, None
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """What a value is that holds no real numbers, for a sentence.
+
+    >>> kind_of("four")
+    "the text 'four'"
+    """
     if isinstance(value, str):
         return f"the text {value[:40]!r}"
     if isinstance(value, (list, tuple)):
@@ -110,27 +116,24 @@ def _shape_problem(id: str, name: str, tensor: Tensor, axes: Axes, given: Given)
     wrong = _misfit(name, got, axes, given)
     if wrong is None:
         return None
-    facts = {
-        "name": name,
-        "got": str(got),
-        "wanted": _described(name, axes, given),
-        "axis": wrong,
-        "transposed": len(got) == 2 and _misfit(name, got[::-1], axes, given) is None,
-    }
-    return failed(id, "SHAPE", facts)
+    transposed = len(got) == 2 and _misfit(name, got[::-1], axes, given) is None
+    facts = {"name": name, "got": str(got), "wanted": _described(name, axes, given), "transposed": transposed}
+    return failed(id, "SHAPE", facts | wrong)
 
 
-def _misfit(name: str, shape: tuple[int, ...], axes: Axes, given: Given) -> str | None:
-    """The first axis that does not fit, `number of axes` when that is wrong, None when all fit."""
+def _misfit(name: str, shape: tuple[int, ...], axes: Axes, given: Given) -> dict[str, Any] | None:
+    """What does not fit, None when all does: how many axes there are, an axis of free size that is empty, or an axis."""
     if len(shape) != len(axes):
-        return "number of axes"
-    for size, axis in zip(shape, axes, strict=True):
-        if axis == "any" or (axis == "d_head" and not _exact(given, name)):
-            fits = 1 <= size <= (given.d_head if axis == "d_head" else size)
-        else:
-            fits = size == given.axis(axis)
-        if not fits:
-            return axis
+        return {"has": len(shape), "needs": len(axes)}
+    for place, (size, axis) in enumerate(zip(shape, axes, strict=True)):
+        if axis == "any":
+            if not size:
+                return {"empty": place}
+        elif axis == "d_head" and not _exact(given, name):
+            if not 1 <= size <= given.d_head:
+                return {"axis": axis}
+        elif size != given.axis(axis):
+            return {"axis": axis}
     return None
 
 
@@ -142,7 +145,7 @@ def _exact(given: Given, name: str) -> bool:
 def _described(name: str, axes: Axes, given: Given) -> str:
     def one(axis: str) -> str:
         if axis == "any":
-            return "any"
+            return "any number"
         between = "=" if axis != "d_head" or _exact(given, name) else "<="
         return f"{axis}{between}{given.axis(axis)}"
 

@@ -24,6 +24,16 @@ def close(yours: Tensor, wanted: Tensor) -> bool:
     return yours.shape == wanted.shape and float((yours - wanted).abs().max()) <= EXACT * size
 
 
+def rank(matrix: Float[Tensor, "row column"]) -> int:
+    """How many singular values are more than rounding beside the largest.
+
+    >>> rank(torch.diag(torch.tensor([1.0, 1e-9, 0.0])))
+    1
+    """
+    values = torch.linalg.svdvals(matrix)
+    return int((values > EXACT * values.max()).sum()) if values.numel() else 0
+
+
 def copying(pairs: Mapping[int, int], d_model: int) -> Float[Tensor, "d_model d_model"]:
     """W_OV that copies dim `read` to dim `written` for each read: written, at scale 1.
 
@@ -93,10 +103,9 @@ def copy_problem(W_OV: Float[Tensor, "written read"], pairs: Mapping[int, int]) 
 
 def _inside(block: Tensor, wanted: Tensor) -> Problem:
     """Everything comes from and goes to the right dims, but not as asked."""
-    values = torch.linalg.svdvals(block)
-    rank = int((values > EXACT * values[0]).sum())
-    if rank < len(block):
-        return "RANK", {"got": str(rank), "wanted": str(len(block))}
+    found = rank(block)
+    if found < len(block):
+        return "RANK", {"got": str(found), "wanted": str(len(block))}
     if close(block * (wanted != 0), block):
         factors = block[wanted != 0]
         worst = float(factors[int((factors.abs().log()).abs().argmax())]) if bool((factors != 1).any()) else 1.0

@@ -1,10 +1,12 @@
 """The exercises as data: ids, what an answer holds, statements, hints, and the sentences of verdicts.
 
-Read from `data/exercises.toml` (no words) and `data/en.toml`, `data/zh.toml` (words). Nothing here computes.
+Read from `data/exercises.toml` (no words), `data/en.toml` and `data/zh.toml` (words), and `data/answers.toml` (known
+answers, as code). Nothing here computes.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +18,9 @@ from typing import Any
 from headway.errors import UnknownName, did_you_mean
 
 LANGUAGES = ("en", "zh")
+_PLAIN = re.compile(r"[\w-]+")  # a name or a number, the same in every language
+_NO_BLANK = re.compile(r"(?<=[，。；：、！？（）]) | (?=[，。；：、！？（）])|(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])")
+_VERBATIM = ("code", "file")  # facts that are said as they are
 # Facts whose value is itself a code with a sentence, said after the reason's own.
 _ADDED = {"transposed": "transposed", "domain": "domains", "repair": "repairs"}
 
@@ -84,26 +89,29 @@ def sentence(id: str, code: str, facts: Mapping[str, object], *, lang: str) -> s
     table = words["notes"] if kind == "note" else words["reasons"]
     own = table.get(id, {})
     templates = own[name] if name in own else table.get(name)
-    known = words["values"]
-    said = _first_that_fits(templates, {key: known.get(v, v) if isinstance(v, str) else v for key, v in facts.items()})
+    told = {k: v if k in _VERBATIM or not isinstance(v, str) else _told(v, lang) for k, v in facts.items()}
+    said = _first_that_fits(templates, told)
     if said is None:
         listed = ", ".join(f"{key} {value}" for key, value in facts.items() if key not in _ADDED)
         said = f"{name}: {listed}" if listed else name
     if kind == "note":
-        return said
+        return _spaced(said)
     if "head" in facts:
-        said = words["labels"]["head"].format(head=facts["head"]) + said
+        said = label("head", lang=lang, head=facts["head"]) + said
     added = (words[place].get(str(facts.get(fact, "")), "") for fact, place in _ADDED.items())
-    return (" " if lang == "en" else "").join(part for part in (said, *added) if part)
+    return _spaced((" " if lang == "en" else "").join(part for part in (said, *added) if part))
 
 
-def label(name: str, *, lang: str) -> str:
-    """A short text of the workbook itself (headings, marks). Raises KeyError for a name that has none.
+def label(name: str, *, lang: str, **facts: object) -> str:
+    """A short text of the workbook itself (headings, marks, remarks), with its fields filled in where facts are given.
 
-    >>> label("wanted", lang="en")
-    'wanted'
+    Raises KeyError for a name that has none.
+
+    >>> label("wanted", lang="en"), label("not_yet", lang="en", id="2c")
+    ('wanted', '2c is not passed yet')
     """
-    return texts(lang)["labels"][name]
+    text: str = texts(lang)["labels"][name]
+    return text.format(**facts) if facts else text
 
 
 @cache
@@ -112,6 +120,50 @@ def texts(lang: str) -> Mapping[str, Any]:
     if lang not in LANGUAGES:
         raise UnknownName(f"no language {lang!r}", expected=" or ".join(LANGUAGES))
     return MappingProxyType(_read(f"{lang}.toml"))
+
+
+def _told(phrase: str, lang: str) -> str:
+    """A phrase of a predicate in another language: by the table of values, whose {} stand for further phrases. What has no
+    entry stays as it is; a list of phrases or numbers is told one by one.
+
+    >>> _told("dims 0 to 3 as well", "zh"), _told("content, v", "zh"), _told("W_Q", "zh")
+    ('第 0 到 3 维（多余）', '内容、v', 'W_Q')
+    """
+    exact, patterns = _phrases(lang)
+    if phrase in exact:
+        return exact[phrase]
+    for pattern, said in patterns:
+        found = pattern.fullmatch(phrase)
+        if found:
+            return said.format(*(_told(part, lang) for part in found.groups()))
+    parts = phrase.split(", ")
+    if len(parts) > 1 and exact and all(part in exact or _PLAIN.fullmatch(part) for part in parts):
+        return "、".join(exact.get(part, part) for part in parts)
+    return phrase
+
+
+@cache
+def _phrases(lang: str) -> tuple[dict[str, str], tuple[tuple[re.Pattern[str], str], ...]]:
+    """The table of values: phrases as they are, and patterns for those with {}, in order."""
+    values: dict[str, str] = texts(lang)["values"]
+    exact = {phrase: said for phrase, said in values.items() if "{}" not in phrase}
+    holes = ((re.compile(re.escape(phrase).replace(r"\{\}", "(.+?)")), said) for phrase, said in values.items())
+    return exact, tuple((pattern, said) for pattern, said in holes if pattern.groups)
+
+
+def _spaced(text: str) -> str:
+    """No blank beside a Chinese mark or between Chinese characters, where a Chinese phrase came into a Chinese sentence."""
+    return _NO_BLANK.sub("", text)
+
+
+@cache
+def known_answers() -> Mapping[str, str]:
+    """Source of a known answer to every exercise, by id.
+
+    >>> "def solve(given)" in known_answers()["2c"]
+    True
+    """
+    return MappingProxyType(_read("answers.toml"))
 
 
 def _first_that_fits(templates: str | list[str] | None, facts: Mapping[str, object]) -> str | None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headway.exercises.givens import Given
 from headway.exercises.scoring import Head
+from headway.sources.handmade.parts import rotation
 from headway.sources.handmade.subspaces import Space
 
 Change = Callable[[Given, Head], Head]
@@ -53,10 +54,7 @@ def turned_by(given: Given, head: Head, steps: float) -> Head:
     """The head whose query reads positions `steps` later (negative: earlier) than it does."""
     space = given.space
     read, write = space.read("position"), space.write("position")
-    angles = steps * given.alpha
-    cos, sin = angles.cos(), angles.sin()
-    blocks = torch.stack((torch.stack((cos, -sin), -1), torch.stack((sin, cos), -1)), -2)
-    turn = torch.block_diag(*blocks)
+    turn = rotation(steps * given.alpha)
     moved = torch.eye(given.d_model, dtype=read.dtype) + write @ (turn - torch.eye(len(turn), dtype=read.dtype)) @ read
     return Head(head.W_Q @ moved, head.W_K)
 

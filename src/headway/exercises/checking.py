@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headway.errors import UnknownName, UsageError, did_you_mean
+from headway.errors import UsageError, did_you_mean
 from headway.exercises.answer import taken
-from headway.exercises.catalogue import LANGUAGES, exercise
+from headway.exercises.catalogue import exercise, texts
 from headway.exercises.givens import Given, as_part, given, longer
+from headway.exercises.raised import AnswerFailed, guarded
 from headway.exercises.registry import table
-from headway.exercises.verdict import Note, Verdict
+from headway.exercises.verdict import Note, Verdict, failed
 
 Answer = Mapping[str, Any]  # arrays, numbers or functions by name, as the learner gave them
 
@@ -22,7 +24,8 @@ class Submission:
 
     Arrays written for `given(id)` have no hidden answer: they are graded on the visible data, and again on more
     positions and tokens in the same bases. What a `solve` function returned for `given(id, hidden=True)` (other size,
-    other rotation, other frequencies) is graded there too, so remembered arrays do not pass.
+    other rotation, other frequencies) is graded there too, so remembered arrays do not pass. A part that builds on arrays
+    is graded like arrays, unless their exercise has no other data to hide (exercise 1).
     """
 
     visible: Any
@@ -30,8 +33,8 @@ class Submission:
 
     @classmethod
     def of(cls, id: str, solve: Callable[[Given], Any]) -> Submission:
-        """What a function answers on both. Its own exceptions are the caller's to show."""
-        return cls(solve(given(id)), solve(given(id, hidden=True)))
+        """What a function answers on both. Raises AnswerFailed for what the function raises."""
+        return cls(guarded(solve)(given(id)), guarded(solve, domain="hidden")(given(id, hidden=True)))
 
 
 @dataclass(frozen=True)
@@ -53,19 +56,28 @@ def check(
 
     Arrays: torch, numpy or nested lists. earlier: answers to parts this one builds on, by id, each a mapping of arrays
     or a function; a part that is absent or did not pass is replaced by the reference, and a note says so.
-    A wrong answer is a verdict, with reason SHAPE, MISSING, NONFINITE, ... where it cannot be graded. Raises UnknownName
-    for an unknown exercise or language, UsageError when arrays and a function come together.
+    A wrong answer is a verdict, with reason SHAPE, MISSING, NONFINITE, ... where it cannot be graded; so is what a
+    function of the learner's raises (ERROR, with its own line). Raises UnknownName for an unknown exercise or language,
+    UsageError when arrays and a function come together.
 
     >>> from headway.exercises.references import reference
     >>> check("2a", **reference("2a", given("2a"))).passed
     True
     """
     exercise(id)
+    texts(lang)
     if solve is not None and answer:
         raise UsageError("an answer is arrays or `solve`, not both", where=f"check({id!r})", got=", ".join(answer))
-    own = Submission.of(id, solve) if solve is not None else Submission(answer)
-    before = {part: _submission(part, value) for part, value in (earlier or {}).items()}
-    return grade(id, own, earlier=before, lang=lang)
+    before: dict[str, Submission] = {}
+    for part, value in (earlier or {}).items():
+        exercise(part)
+        with suppress(AnswerFailed):  # then it is not there, and the verdict says so
+            before[part] = Submission.of(part, value) if callable(value) else Submission(value)
+    try:
+        own = Submission.of(id, solve) if solve is not None else Submission(answer)
+        return grade(id, own, earlier=before, lang=lang)
+    except AnswerFailed as problem:
+        return failed(id, problem.reason, problem.facts, lang=lang)
 
 
 def grade(
@@ -73,8 +85,7 @@ def grade(
 ) -> Verdict:
     """Decide what `check` decides, from answers that were computed elsewhere (the workbook's child process)."""
     asked = exercise(id)
-    if lang not in LANGUAGES:
-        raise UnknownName(f"no language {lang!r}", expected=" or ".join(LANGUAGES))
+    texts(lang)  # raises for a language without words
     before = dict(earlier or {})
     for part in before:
         if part not in asked.requires:
@@ -99,39 +110,46 @@ def grade(
 def _over_domains(id: str, submission: Submission, parts: Mapping[str, Submission | None]) -> Verdict:
     """The first verdict that fails, else the one of the visible domain (whose numbers the learner can recompute)."""
     shown: list[Verdict] = []
-    for domain in _domains(id, submission):
+    unseen, notes = submission.hidden is not None, []
+    arrays = [part for part, own in parts.items() if own is not None and own.hidden is None and _varies(part)]
+    if unseen and arrays:
+        unseen, notes = False, [Note("VISIBLE_ONLY", {"parts": ", ".join(arrays)})]
+    for domain in _domains(id, unseen=unseen):
         answer, problem = taken(id, getattr(submission, domain.part), domain.given)
         if problem is not None:
             return problem.with_facts(domain=domain.name)
         before = {part: _earlier(part, own, domain) for part, own in parts.items()}
-        verdict = table(id, "PREDICATES")[id](domain.given, answer, before)
+        verdict = table(id, "PREDICATES")[id](domain.given, answer, before).with_notes(*notes)
         if not verdict.passed:
             return verdict.with_facts(domain=domain.name)
         shown.append(verdict)
     return shown[0]
 
 
-def _domains(id: str, submission: Submission) -> list[_Domain]:
+def _domains(id: str, *, unseen: bool) -> list[_Domain]:
     here = given(id)
     found = [_Domain("visible", here)]
     more = longer(here)
     if more is not None:
         found.append(_Domain("longer", more))
-    if submission.hidden is not None:
+    if unseen:
         found.append(_Domain("hidden", given(id, hidden=True), "hidden"))
     return found
 
 
+def _varies(id: str) -> bool:
+    """Whether the hidden data of an exercise have other sizes than the visible: arrays written for these fit no others."""
+    here, there = given(id), given(id, hidden=True)
+    return (here.d_model, here.d_head, here.n) != (there.d_model, there.d_head, there.n)
+
+
 def _earlier(part: str, own: Submission | None, domain: _Domain) -> Mapping[str, Any]:
-    """The learner's own earlier arrays on this domain, or the reference's where there are none."""
-    value = getattr(own, domain.part) if own is not None else None
+    """The learner's own earlier answer on this domain, or the reference's where there is none."""
     here = as_part(domain.given, part)
-    return table(part, "REFERENCES")[part](here) if value is None else taken(part, value, here)[0]
-
-
-def _submission(part: str, value: Any) -> Submission:
-    exercise(part)
-    return Submission.of(part, value) if callable(value) else Submission(value)
+    if own is None:
+        return table(part, "REFERENCES")[part](here)
+    value = own.hidden if domain.part == "hidden" and own.hidden is not None else own.visible
+    return taken(part, value, here)[0]
 
 
 def _of(before: Mapping[str, Submission], part: str) -> dict[str, Submission]:

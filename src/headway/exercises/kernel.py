@@ -17,6 +17,8 @@ from headway.exercises.proof import TIE
 from headway.exercises.scoring import Head
 from headway.sources.handmade.kernels import best_weights
 
+_SAME = 1e-6  # relative size below which two numbers are one
+
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
@@ -58,11 +60,15 @@ class Kernel:
         others = max((float(s) for d, s in zip(offsets, scores, strict=True) if d != back), default=-math.inf)
         return here - others > TIE * float(scores.max() - scores.min())
 
-    def aliases(self, back: int, n: int, *, near: float = 0.1) -> tuple[int, ...]:
-        """Offsets other than `back` and its neighbours that come within `near` of its height, as a share of the range."""
+    def near(self, wanted: int, n: int, *, within: float = 0.1) -> tuple[int, ...]:
+        """Offsets that score above the wanted one, or come `within` of its height (as a share of the range) and are none of
+        its neighbours: aliases, where the head is right. None of a kernel that is flat.
+        """
         scores = self.at(range(n))
-        limit = scores[back] - near * (scores.max() - scores.min())
-        return tuple(d for d in range(n) if abs(d - back) > 1 and scores[d] >= limit)
+        width = scores.max() - scores.min()
+        limit = scores[wanted] - within * width
+        above = scores > scores[wanted] + TIE * width
+        return tuple(d for d in range(n) if width > 0 and (above[d] or (abs(d - wanted) > 1 and scores[d] >= limit)))
 
 
 def kernel_of(given: Given, head: Head) -> Kernel:
@@ -96,13 +102,27 @@ def _rotary_kernel(given: Given, head: Head) -> Kernel:
     return Kernel(given.theta, cosine, sine, 1.0)
 
 
-def par(alpha: Sequence[float], n: int, back: int, pairs: int) -> float:
-    """The best gap per unit energy that a head of `pairs` frequencies reaches over n positions (exercises.md B3)."""
-    return _par(tuple(float(a) for a in alpha), n, back, pairs)
+def par_fraction(kernel: Kernel, margin: float, offsets: Sequence[int], wanted: int, pairs: int) -> float | None:
+    """A head's margin per unit of wave energy, over the best that `pairs` of its frequencies reach; 0 to 1.
+
+    offsets: those within reach, `wanted` among them. The best is over sums of cosines that crest at the wanted offset
+    (exercises.md B3). None for a head that is none: scores that offset does not decide, waves with other crests, or a
+    margin that content adds to; such a head may be better or worse than any sum of cosines.
+    """
+    energy, here = kernel.energy, float(kernel.at([wanted])[0])
+    others = [offset for offset in offsets if offset != wanted]
+    gap = here - float(kernel.at(others).max())
+    if not energy or kernel.share < 1 - _SAME or here < (1 - _SAME) * energy or margin > (1 + _SAME) * gap:
+        return None
+    return margin / energy / par(kernel.alpha.tolist(), [abs(offset - wanted) for offset in others], pairs)
+
+
+def par(alpha: Sequence[float], distances: Sequence[int], pairs: int) -> float:
+    """The best gap per unit energy that a head of `pairs` of these frequencies keeps at all distances (exercises.md B3)."""
+    return _par(tuple(float(a) for a in alpha), tuple(sorted(set(distances))), pairs)
 
 
 @lru_cache(maxsize=64)
-def _par(alpha: tuple[float, ...], n: int, back: int, pairs: int) -> float:
-    reachable = sorted({abs(d - back) for d in range(n)} - {0})
-    chosen = itertools.combinations(alpha, min(pairs, len(alpha)))
-    return max(best_weights(some, n, reachable)[1] for some in chosen)
+def _par(alpha: tuple[float, ...], distances: tuple[int, ...], pairs: int) -> float:
+    chosen = itertools.combinations(alpha, min(max(1, pairs), len(alpha)))
+    return max(best_weights(some, distances[-1] + 1, distances)[1] for some in chosen)

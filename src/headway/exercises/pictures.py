@@ -15,6 +15,7 @@ from rich.cells import cell_len
 
 from headway.errors import UsageError
 from headway.exercises.catalogue import label
+from headway.exercises.proof import TIE
 from headway.exercises.verdict import Counterexample, Picture
 from headway.tables.atomic import write_bytes_atomic
 from headway.views.figures import Figure, HeatMap, Lines
@@ -54,13 +55,13 @@ def counterexample_text(example: Counterexample, *, width: int = 80, lang: str =
         marks = ["^" if k in example.target else "" for k in range(len(example.tokens))][start : start + step]
         if any(marks):
             lines.append((" " * head + "".join(mark.rjust(cell) for mark in marks)).rstrip())
-    asks = label("asks" if example.target else "asks_nothing", lang=lang)
-    asked = asks.format(query=example.query, target=", ".join(map(str, example.target)))
+    asks = "asks" if example.target else "asks_nothing"
+    asked = label(asks, lang=lang, query=example.query, target=", ".join(map(str, example.target)))
     return "\n".join([*lines, f"  {asked}"])
 
 
 def picture_figures(picture: Picture, title: str) -> tuple[Figure, ...]:
-    """The picture as figures of `views`: three heat maps on one scale, or curves against offset with aliases marked."""
+    """The picture as figures of `views`: three heat maps on one scale, or curves against offset with marks."""
     if picture.kind == "kernel":
         x = [float(column) for column in picture.columns]
         curves = {name: (x, getattr(picture, name)) for name in _PARTS}
@@ -68,7 +69,7 @@ def picture_figures(picture: Picture, title: str) -> tuple[Figure, ...]:
             # A gap between any two points, so that no line joins them.
             places = [value for mark in picture.marks for value in (float(mark), math.nan)]
             heights = [value for mark in picture.marks for value in (_at(picture, mark), math.nan)]
-            curves["aliases"] = (places, heights)
+            curves["near or above the target"] = (places, heights)
         return (Lines(title, curves, x_axis="offset (query minus key position)", y_axis="score, scaled 0 to 1"),)
     top = _top(picture)
     rows, cols = _labels(picture)
@@ -116,7 +117,7 @@ def _matrix_text(picture: Picture, width: int, lang: str) -> str:
             left = (rows[k - 1] if k else "").rjust(margin)
             lines.append((left + " " + "".join(_padded(part[k], block) for part in shown)).rstrip())
     if wide != _NUMBER:
-        lines.append(label("scale", lang=lang).format(top=top))
+        lines.append(label("scale", lang=lang, top=top))
     return "\n".join(lines)
 
 
@@ -135,19 +136,30 @@ def _kernel_text(picture: Picture, width: int, lang: str) -> str:
             continue
         parts = [column.rjust(cell_len(names[0])) + "  "]
         parts += [_bar(float(values[k]), bar) for values in (picture.yours, picture.wanted)]
-        mark = label("target", lang=lang) if k == best else ""
-        if int(column) in picture.marks:
-            mark = label("alias", lang=lang)
+        mark = _mark(picture, k, best)
+        mark = label(mark, lang=lang) if mark else ""
         lines.append("".join((*parts, f"{_signed(float(picture.difference[k]))}  ", mark)).rstrip())
     return "\n".join(lines)
 
 
+def _mark(picture: Picture, k: int, best: int) -> str:
+    """What to say beside an offset: the name of a label, or nothing."""
+    yours = picture.yours
+    if k == best:
+        return "target"
+    if int(picture.columns[k]) not in picture.marks:
+        return ""
+    if yours[k] <= yours[best] + TIE:
+        return "alias"
+    return "highest" if yours[k] == yours.max() else "higher"
+
+
 def _shown_offsets(picture: Picture, best: int) -> set[int]:
-    """Every offset of a short kernel; of a long one the first, the target, the first aliases and the last."""
+    """Every offset of a short kernel; of a long one the first, the target, the highest, the first marked and the last."""
     n = len(picture.columns)
     if n <= _OFFSETS:
         return set(range(n))
-    return {*range(_OFFSETS // 2), best, *picture.marks[: _OFFSETS // 2], n - 1}
+    return {*range(_OFFSETS // 2), best, int(np.argmax(picture.yours)), *picture.marks[: _OFFSETS // 2], n - 1}
 
 
 def _signed(value: float) -> str:

@@ -44,8 +44,8 @@ class Sharpness:
 
     T99: multiply x^T W_QK x by this (1/sqrt(d_head) included) and at most 1 % of any row leaks off its targets
     (sufficient: handmade/sharpness.py). relative_margin: worst margin over the largest range of a row, 0 to 1.
-    par_fraction: margin per unit energy as a fraction of the best that the linear programme finds for these
-    frequencies and this width (exercises.md B3); None where there is no par.
+    par_fraction: margin per unit energy as a fraction, 0 to 1, of the best that the linear programme finds for these
+    frequencies and this width (exercises.md B3); None where position alone, by offset alone, does not give the margin.
     """
 
     T99: float
@@ -58,7 +58,7 @@ class Picture:
     """Yours, wanted and difference as plain arrays with labels.
 
     kind `matrix`: each [rows, columns]; kind `kernel`: each [offsets], score against offset, columns the offsets.
-    marks: offsets (kernel) whose score comes near or above the target's: aliases.
+    marks: offsets (kernel) whose score is above the target's, or nearly as high (an alias).
     """
 
     kind: Literal["matrix", "kernel"]

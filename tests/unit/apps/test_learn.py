@@ -103,8 +103,8 @@ def test_an_answer_is_shown_only_when_asked_for(capsys: pytest.CaptureFixture[st
     code, out, err = learn(capsys, "show", "2c")
     assert code == 2 and out == "" and "--spoil" in err
     code, out, _ = learn(capsys, "show", "2c", "--spoil")
-    assert code == 0 and "blockdiag" in out and "def _previous" in out
-    assert "def _previous" in learn_json(capsys, "show", "2c", "--spoil")["rows"][0]["code"]
+    assert code == 0 and "blockdiag" in out and "def solve(given)" in out
+    assert "def solve(given)" in learn_json(capsys, "show", "2c", "--spoil")["rows"][0]["code"]
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,35 @@ def test_the_counterexample_really_fails():
     assert float(sum(example.attention[j] for j in example.target)) < 0.5
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_counterexample_begins_with_another_token_where_one_can(seed: int):
+    """Position 0 shares in the attention of a query equal to token 0, which is not held against the head (C4)."""
+    here = small("3", 5, 4)
+    part: Any = REFERENCES["3"](given("3"))
+    own = AfterPrevious(here, part["W_O1"] @ part["W_V1"])
+    random = torch.Generator().manual_seed(seed)
+    noise = 3 * torch.randn(part["W_K2"].shape, generator=random, dtype=torch.float64)
+    head = Head(part["W_Q2"], part["W_K2"] + noise)
+    proof = own.prove(head)
+    example = own.counterexample(head, proof, (1.0, 1.0))
+    apart = fails_apart(own, head, 5, 4)
+    assert example is not None and len(apart) > 0
+    assert tuple(example.tokens) in apart and len(example.tokens) == min(map(len, apart))
+
+
+def fails_apart(own: AfterPrevious, head: Head, n: int, n_tokens: int):
+    """All sequences that fail and whose token 0 is not the query's, one by one."""
+    found = []
+    for length in range(2, n + 1):
+        for tokens in itertools.product(range(n_tokens), repeat=length):
+            hits = [j for j in range(1, length) if tokens[j - 1] == tokens[-1]]
+            rivals = [j for j in range(length) if j not in hits]
+            row = own.scores(head, tokens)
+            if tokens[0] != tokens[-1] and hits and rivals and row[hits].min() <= row[rivals].max():
+                found.append(tokens)
+    return found
+
+
 def test_scores_are_those_of_the_stream_written_out():
     g: Any = given("3")
     part: Any = REFERENCES["3"](g)

@@ -57,22 +57,30 @@ def test_what_holds_no_real_numbers_is_told(value: Any):
 
 
 @pytest.mark.parametrize(
-    "array,axis,transposed",
+    "array,says,transposed",
     [
-        (GOOD["W_Q"].T, "d_head", True),
-        (GOOD["W_Q"][:, :5], "d_model", False),
-        (torch.ones(5, 32), "d_head", False),
-        (torch.ones(0, 32), "d_head", False),
-        (torch.ones(32), "number of axes", False),
-        (torch.ones(1, 4, 32), "number of axes", False),
-        (3.0, "number of axes", False),
+        (GOOD["W_Q"].T, "the axis d_head does not fit", True),
+        (GOOD["W_Q"][:, :5], "the axis d_model does not fit", False),
+        (torch.ones(5, 32), "the axis d_head does not fit", False),
+        (torch.ones(0, 32), "the axis d_head does not fit", False),
+        (torch.ones(32), "the number of axes is 1, not 2", False),
+        (torch.ones(1, 4, 32), "the number of axes is 3, not 2", False),
+        (3.0, "the number of axes is 0, not 2", False),
     ],
 )
-def test_a_wrong_shape_names_the_axis_and_whether_the_transpose_fits(array: Any, axis: Any, transposed: Any):
+def test_a_wrong_shape_names_the_axis_and_whether_the_transpose_fits(array: Any, says: Any, transposed: Any):
     verdict = told(W_Q=array)
-    assert verdict.reason == "SHAPE"
-    assert (verdict.facts["axis"], verdict.facts["transposed"]) == (axis, transposed)
-    assert verdict.facts["wanted"] == "(d_head<=4, d_model=32)"
+    assert (verdict.reason, verdict.facts["transposed"]) == ("SHAPE", transposed)
+    assert says in verdict.message and verdict.facts["wanted"] == "(d_head<=4, d_model=32)"
+
+
+def test_an_empty_axis_of_free_size_is_told():
+    here = given("w7")
+    right = reference("w7", here)
+    problem = taken("w7", {**right, "write": torch.ones(12, 0)}, here)[1]
+    assert problem is not None and problem.message == (
+        "write is (12, 0); expected (d_model=12, any number): axis 1 is empty."
+    )
 
 
 def test_both_sides_of_a_head_have_one_width():
@@ -92,7 +100,14 @@ def test_numbers_that_are_not_finite_are_counted(bad: Any):
 def test_names_come_before_shapes():
     assert "W_Q" in told(W_q=GOOD["W_Q"]).facts["did_you_mean"]
     assert told(W_q=GOOD["W_Q"]).reason == "UNKNOWN"
-    assert told(W_K=None).facts["names"] == "W_K"
+    assert told(W_K=None).message == "The answer lacks W_K; it has W_Q."
+
+
+def test_names_given_as_none_are_not_there():
+    here = given("3")
+    right = reference("3", here)
+    problem = taken("3", {**right, "W_K2": None, "W_Q1": None}, here)[1]
+    assert problem is not None and problem.facts == {"names": "W_Q1, W_K2", "got": "W_K1, W_V1, W_O1, W_Q2"}
 
 
 @pytest.mark.parametrize(

@@ -113,9 +113,67 @@ def test_misuse_of_the_call_is_an_error_not_a_verdict():
         check("2a", lang="xx", **reference("2a", given("2a")))
 
 
-def test_a_functions_own_exception_is_the_learners():
-    with pytest.raises(ZeroDivisionError):
-        check("2a", solve=lambda g: 1 / 0)
+def test_what_a_function_raises_is_a_verdict_with_its_own_line():
+    def solve(g: Given):
+        return {"W_Q": g.u_content / g.nothing, "W_K": g.u_content}
+
+    verdict = check("2a", solve=solve)
+    assert verdict.reason == "ERROR" and verdict.facts["file"] == "test_checking.py"
+    assert verdict.facts["code"].startswith('return {"W_Q": g.u_content') and "gives no 'nothing'" in verdict.message
+
+
+def test_what_a_function_raises_on_the_hidden_data_alone_says_so():
+    verdict = check("2a", solve=lambda g: reference("2a", g) if g.n == 12 else 1 / 0)
+    assert (verdict.reason, verdict.facts["domain"]) == ("ERROR", "hidden") and "ZeroDivisionError" in verdict.message
+
+
+@pytest.mark.parametrize("as_function", [True, False])
+def test_what_a_function_of_the_answer_raises_is_a_verdict_too(as_function: bool):
+    def head(W_QK: Any, W_OV: Any, x: Any):
+        return x @ W_OV.T @ W_QK[:0]
+
+    verdict = check("w5", solve=lambda g: {"head": head}) if as_function else check("w5", head=head)
+    assert verdict.reason == "ERROR" and verdict.facts["code"] == "return x @ W_OV.T @ W_QK[:0]"
+    assert check("w5", head=5j).reason == "NOTNUMBERS"
+
+
+def test_an_earlier_part_that_raises_is_replaced_and_said_so():
+    verdict = check("2f", earlier={"2e": lambda g: 1 / 0}, solve=lambda g: reference("2f", g))
+    assert verdict.passed and {note.facts["part"] for note in verdict.notes if note.code == "EARLIER"} == {"2d", "2e"}
+
+
+def test_leaving_and_ctrl_c_are_no_verdicts():
+    def leave(_: Given):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check("2a", solve=leave)
+
+
+def test_a_function_after_arrays_is_graded_where_the_arrays_belong():
+    """2e as arrays has no hidden answer: a right 2f function, in the learner's own basis of v, is right."""
+    first, _ = own_parts(given("2f"))
+    verdict = check("2f", earlier={"2e": first}, solve=lambda g: own_parts(g)[1])
+    assert verdict.passed and [n.facts["parts"] for n in verdict.notes if n.code == "VISIBLE_ONLY"] == ["2e"]
+    wrong = check("2f", earlier={"2e": first}, solve=lambda g: reference("2f", g))
+    assert (wrong.reason, wrong.facts["domain"]) == ("DOWNSTREAM", "visible")
+    assert "VISIBLE_ONLY" in [note.code for note in wrong.notes]
+    seen = check("2f", earlier={"2e": lambda g: own_parts(g)[0]}, solve=lambda g: own_parts(g)[1])
+    assert seen.passed and "VISIBLE_ONLY" not in [note.code for note in seen.notes]
+
+
+@pytest.mark.parametrize("id", ["1c", "1d"])
+def test_exercise_1_has_the_same_hidden_data_so_arrays_serve_there_too(id: str):
+    e = torch.eye(16)
+    mine = {"W_V": e[[5, 6, 7, 10]], "W_O": e[:, [12, 4, 13, 15]]}
+    W1, W2 = e[:, 8:12] @ e[:4], mine["W_O"] @ mine["W_V"]
+    terms = {"two_token": W2 @ W1, "one_token": W1 + W2, "rank_two_token": 1, "rank_one_token": 8}
+    answer = {"W_OV1": W1, "W_OV2": W2} if id == "1c" else terms
+    verdict = check(id, earlier={"1b": mine}, solve=lambda _: answer)
+    assert verdict.passed and "VISIBLE_ONLY" not in [note.code for note in verdict.notes]
+    assert not check(id, earlier={"1b": mine}, solve=lambda g: reference(id, g)).passed
+    hidden = grade(id, Submission(answer, reference(id, given(id, hidden=True))), earlier={"1b": Submission(mine)})
+    assert (hidden.passed, hidden.facts["domain"]) == (False, "hidden"), "the hidden answer is graded all the same"
 
 
 def test_what_a_child_process_computed_is_graded_alike():

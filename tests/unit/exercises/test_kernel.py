@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headway.exercises.givens import given
-from headway.exercises.kernel import kernel_of, par
+from headway.exercises.kernel import kernel_of, par, par_fraction
 from headway.exercises.predicates.attention import pairs, turns
 from headway.exercises.predicates.rotary import constant_rows
 from headway.exercises.references import reference
@@ -53,11 +53,19 @@ def test_energy_is_the_sum_of_amplitudes():
     assert (zero.energy, zero.share) == (0.0, 0.0)
 
 
-def test_aliases_are_offsets_that_come_near():
-    pair = kernel_of(GIVEN, Head(pairs(GIVEN, 1), pairs(GIVEN, 1)))
-    assert pair.aliases(0, 12) == ()
+def test_near_are_aliases_and_whatever_is_higher():
+    pair = kernel_of(GIVEN, Head(pairs(GIVEN, 1), pairs(GIVEN, 1)))  # period 16
+    assert pair.near(0, 12) == ()
     assert pair.stands_out(0, range(16)) and not pair.stands_out(0, range(17))
-    assert 16 in pair.aliases(0, 20)
+    assert pair.near(0, 20) == (
+        15,
+        16,
+        17,
+    )  # cos(2 pi / 16) = .92 is within a tenth of the range, cos(4 pi / 16) is not
+    # Of a head that looks at 0 instead of 2, all that is higher is marked, neighbours too.
+    assert pair.near(2, 12) == (0, 1)
+    flat = kernel_of(GIVEN, Head(torch.zeros(1, 32).double(), torch.zeros(1, 32).double()))
+    assert flat.near(0, 12) == ()
 
 
 def test_rotary_kernels_are_those_of_the_constant():
@@ -72,14 +80,31 @@ def test_rotary_kernels_are_those_of_the_constant():
 @pytest.mark.parametrize("n", [8, 16])
 def test_the_par_of_one_pair_is_its_worst_offset(n: int):
     """alpha = 2 pi / n is the best single frequency: gap 1 - cos(2 pi / n) (exercises.md B2: .0761 at 16)."""
-    alpha = 2 * math.pi / n
-    assert par([alpha], n, 0, 1) == pytest.approx(1 - math.cos(alpha))
-    assert par([alpha, 3.0], n, 0, 1) >= par([alpha], n, 0, 1)
-    assert par([alpha, 3.0], n, 0, 2) >= par([alpha, 3.0], n, 0, 1)
+    alpha, within = 2 * math.pi / n, range(1, n)
+    assert par([alpha], within, 1) == pytest.approx(1 - math.cos(alpha))
+    assert par([alpha, 3.0], within, 1) >= par([alpha], within, 1)
+    assert par([alpha, 3.0], within, 2) >= par([alpha, 3.0], within, 1)
 
 
 def test_only_reachable_offsets_count():
     """A head that aims one back never sees the offset n - 1, so a frequency with that period has no alias there."""
     alpha = 2 * math.pi / 11
-    assert par([alpha], 12, 0, 1) == pytest.approx(0.0, abs=1e-12)
-    assert par([alpha], 12, 1, 1) > 0.1
+    assert par([alpha], range(1, 12), 1) == pytest.approx(0.0, abs=1e-12)
+    assert par([alpha], range(1, 11), 1) > 0.1
+
+
+def test_a_fraction_of_the_par_is_of_sums_of_cosines_alone():
+    """By hand: one pair of period 16 among 12 positions has gap 1 - cos(2 pi / 16) at 0, the par of that pair."""
+    pair = pairs(GIVEN, 1)
+    size = float(GIVEN.amplitude[1]) ** 2
+    here, gap = kernel_of(GIVEN, Head(pair, pair)), size * (1 - math.cos(2 * math.pi / 16))
+    assert par_fraction(here, gap, range(12), 0, 1) == pytest.approx(
+        (1 - math.cos(2 * math.pi / 16)) / par(GIVEN.alpha.tolist(), range(1, 12), 1)
+    )
+    half = par_fraction(here, gap / 2, range(12), 0, 1)  # content may take from the margin
+    assert half is not None and 2 * half == pytest.approx(par_fraction(here, gap, range(12), 0, 1))
+    assert par_fraction(here, 1.01 * gap, range(12), 0, 1) is None, "but what it adds is not the kernel's"
+    turned = kernel_of(GIVEN, Head(turns(GIVEN, 1.0, 1) @ pair, pair))  # crests ahead, at -1
+    assert par_fraction(turned, 0.1 * gap, range(12), 0, 1) is None
+    mixed = kernel_of(GIVEN, Head(pairs(GIVEN, 1) + pairs(GIVEN, 0), pairs(GIVEN, 1) + pairs(GIVEN, 0)))
+    assert mixed.share < 0.9 and par_fraction(mixed, 1e-3, range(12), 0, 1) is None

@@ -10,6 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from headway.errors import UsageError
+from headway.exercises.catalogue import label
 from headway.exercises.pictures import counterexample_text, picture_figures, picture_text, write_picture
 from headway.exercises.verdict import Counterexample, Picture
 from headway.views.figures import HeatMap, Lines
@@ -62,6 +63,16 @@ def test_a_kernel_has_a_line_an_offset_with_target_and_alias_marked(lang: str) -
     assert marked == ["1", "6"]
 
 
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_what_is_marked_is_told_apart_by_its_height(lang: str) -> None:
+    """The target at 1 is not the highest here: an alias is nearly as high, others are higher, one is the highest."""
+    yours, wanted = np.array([0.2, 0.6, 0.55, 0.8, 1.0, 0.6]), np.array([0.0, 1.0, 0.5, 0.1, 0.1, 0.1])
+    picture = Picture("kernel", yours, wanted, yours - wanted, ("score",), tuple("012345"), (2, 3, 4, 5))
+    said = [line.split("<- ")[1] for line in picture_text(picture, lang=lang).splitlines() if "<-" in line]
+    names = ("target", "alias", "higher", "highest", "alias")
+    assert said == [label(name, lang=lang).removeprefix("<- ") for name in names]
+
+
 def test_columns_line_up_under_chinese_headings() -> None:
     lines = picture_text(kernel(marks=()), width=80, lang="zh").splitlines()[1:]
     wanted = cell_len(lines[0][: lines[0].index("要求")])
@@ -97,7 +108,7 @@ def test_figures_carry_the_same_numbers() -> None:
     assert len({drawn.scale() for drawn in maps}) == 1
     (curves,) = picture_figures(kernel(), "Exercise 2c")
     assert isinstance(curves, Lines)
-    x, y = curves.series["aliases"]
+    x, y = curves.series["near or above the target"]
     assert x[0] == 6.0 and y[0] == kernel().yours[6]
 
 
@@ -105,7 +116,9 @@ def test_figures_carry_the_same_numbers() -> None:
 def test_files_are_whole_pictures_without_chinese(tmp_path: Path, picture: Picture) -> None:
     svg = write_picture(picture, tmp_path / "p.svg", "Exercise 2c").read_text(encoding="utf-8")
     assert ET.fromstring(svg).tag.endswith("svg")  # noqa: S314 (our own)
-    assert all(name in svg for name in ("yours", "wanted", "difference")) and ("aliases" in svg) == bool(picture.marks)
+    assert all(name in svg for name in ("yours", "wanted", "difference")) and ("near or above" in svg) == bool(
+        picture.marks
+    )
     assert not any("\u4e00" <= letter <= "\u9fff" for letter in svg)
     assert write_picture(picture, tmp_path / "p.png", "Exercise 2c").read_bytes()[1:4] == b"PNG"
 

@@ -9,7 +9,8 @@ import torch
 
 import headway as hw
 from headway.errors import UnknownName, UsageError
-from headway.exercises.trained import GradedHead, _states, grade_head, targets
+from headway.exercises.proof import States
+from headway.exercises.trained import RULES, GradedHead, _states, grade_head, targets
 from headway.model.forward import run
 from headway.sources.handmade import induction_model, previous_token_model
 from support.random_models import random_weights
@@ -70,20 +71,33 @@ def test_where_nothing_can_be_looked_at_nothing_is_said():
     assert alone.right is None and alone.mass is None
 
 
-@pytest.mark.parametrize("exercise", ["2a", "2b", "2c", "2d", "3"])
-def test_targets_are_those_of_the_definition(exercise: str):
+@pytest.mark.parametrize("exercise", list(RULES))
+def test_targets_of_texts_are_those_of_the_rules(exercise: str):
+    """`targets` says for a text what the rule of the proof says for states: compared on every text of four tokens of three,
+    and on random longer ones.
+    """
+    random = torch.Generator().manual_seed(0)
+    longer = torch.randint(5, (40, 9), generator=random)
+    every = torch.cartesian_prod(*[torch.arange(3)] * 4)
+    rule = RULES[exercise]()
+    for texts, n_tokens in ((every, 3), (longer, 5)):
+        n = texts.shape[1]
+        states = States.of(*torch.zeros(2, n, n_tokens, 1))
+        found = targets(exercise, texts)
+        for i in range(n):
+            by_rule, rivals = rule(states, i)
+            assert bool((by_rule != rivals).all()), "no key is both, none neither"
+            keys = torch.arange(i + 1)
+            wanted = by_rule[texts[:, i, None], keys, texts[:, : i + 1]]
+            assert torch.equal(found[:, i, : i + 1], wanted) and not bool(found[:, i, i + 1 :].any())
+
+
+def test_targets_after_a_copy_by_definition():
     texts = torch.tensor([[0, 1, 0, 0, 1], [2, 2, 1, 2, 1]])
-    wanted = {
-        "2a": lambda t, i, j: t[i] == t[j],
-        "2b": lambda t, i, j: i == j,
-        "2c": lambda t, i, j: i - j == 1,
-        "2d": lambda t, i, j: t[i] == t[j] and j < i,
-        "3": lambda t, i, j: j > 0 and t[j - 1] == t[i],
-    }[exercise]
-    found = targets(exercise, texts)
+    found = targets("3", texts)
     for row, text in enumerate(texts.tolist()):
         for i in range(5):
-            assert found[row, i].tolist() == [j <= i and wanted(text, i, j) for j in range(5)]
+            assert found[row, i].tolist() == [0 < j <= i and text[j - 1] == text[i] for j in range(5)]
 
 
 def test_what_cannot_be_graded_is_named():

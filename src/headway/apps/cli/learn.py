@@ -60,7 +60,7 @@ Spoil = Annotated[bool, Parameter(help="Show it although the exercise is not sol
 @learn.command(name="list")
 def list_(*, spoken: Spoken = Spoken()) -> None:
     """Every exercise in order, and how it stands in this folder."""
-    progress = _progress(Path())
+    progress = _progress(Path(), spoken.lang)
     _show_rows("learn-list", [_row(entry.id, progress, spoken.lang) for entry in exercises()], progress, spoken)
 
 
@@ -80,7 +80,7 @@ def start(
         return
     words = exercise(id).words(spoken.lang)
     _print(f"{id}  {words.title}\n\n{words.statement}\n")
-    _print(label("wrote", lang=spoken.lang).format(path=path))
+    _print(label("wrote", lang=spoken.lang, path=path))
 
 
 @learn.command
@@ -103,7 +103,8 @@ def check(
     session = check_answer(id, path, lang=spoken.lang)
     _tell(session, spoken, o)
     if not session.verdict.passed:
-        raise CheckFailed(f"{id} is not passed yet", next_step=f"A hint: headway learn hint {id}")
+        lang = spoken.lang
+        raise CheckFailed(label("not_yet", lang=lang, id=id), next_step=label("a_hint", lang=lang, id=id))
 
 
 @learn.command
@@ -117,36 +118,34 @@ def hint(
     from headway.errors import WriteProblem
 
     hints = exercise(id).words(spoken.lang).hints
-    progress = _progress(Path())
+    progress = _progress(Path(), spoken.lang)
     shown = min(3, progress.entry(id).hints + 1) if level is None else level
     if shown not in (1, 2, 3):
         raise UsageError("--level", expected="1, 2 or 3", got=level)
     if spoken.json:
         _json("learn-hint", [{"id": id, "level": shown, "hint": hints[shown - 1]}])
     else:
-        _print(f"{label('hint', lang=spoken.lang).format(level=shown)}: {hints[shown - 1]}")
+        _print(label("hint", lang=spoken.lang, level=shown, text=hints[shown - 1]))
     try:
         progress.hinted(id, shown).save()
     except WriteProblem as problem:
-        remark(f"headway: this hint is not in your progress: {problem}", Output())
+        _say("unsaved_hint", spoken, problem=problem)
 
 
 @learn.command
 def show(id: Id, *, spoil: Spoil = False, spoken: Spoken = Spoken()) -> None:
-    """A known answer, as formula and as code: after yours passed, or with --spoil."""
-    success = exercise(id).words(spoken.lang).success
-    if not spoil and not _progress(Path()).entry(id).passed:
-        raise UsageError(
-            f"{id} is not solved yet",
-            next_step=f"A hint: headway learn hint {id}. The answer all the same: headway learn show {id} --spoil",
-        )
+    """A known answer, as formula and as an answer file: after yours passed, or with --spoil."""
+    lang = spoken.lang
+    success = exercise(id).words(lang).success
+    if not spoil and not _progress(Path(), lang).entry(id).passed:
+        raise UsageError(label("not_solved", lang=lang, id=id), next_step=label("all_the_same", lang=lang, id=id))
     from headway.exercises.workbook.solution import reference_code
 
     code = reference_code(id)
     if spoken.json:
         _json("learn-show", [{"id": id, "success": success, "code": code}])
         return
-    _print(f"{label('reference', lang=spoken.lang).format(id=id)}\n\n{success}\n")
+    _print(f"{label('reference', lang=lang, id=id)}\n\n{success}\n")
     print(code.rstrip())
 
 
@@ -159,7 +158,7 @@ def progress(folder: Path = Path(), *, spoken: Spoken = Spoken()) -> None:
     folder
         Where the answer files are; this folder when left out.
     """
-    found = _progress(folder)
+    found = _progress(folder, spoken.lang)
     rows = [_row(entry.id, found, spoken.lang) for entry in exercises()]
     _show_rows("learn-progress", [row for row in rows if row["attempts"] or row["hints"]], found, spoken)
 
@@ -181,13 +180,14 @@ def watch(
     def files() -> list[Path]:
         return [path for path in (answer_file(one, Path()) for one in ids) if path is not None]
 
-    remark(f"watching {id or 'answers (' + ', '.join(SUFFIXES) + ')'} in {Path.cwd()}; Ctrl-C ends it", Output())
+    every = label("answers", lang=spoken.lang, kinds=", ".join(SUFFIXES))
+    remark(label("watching", lang=spoken.lang, what=id or every, folder=Path.cwd()), Output())
     try:
         for path in saved_files(files, first=id is not None):
             _tell(check_answer(exercise_of(path), path, lang=spoken.lang), spoken, None)
             sys.stdout.flush()
     except KeyboardInterrupt as stopped:
-        raise Interrupted("no longer watching") from stopped
+        raise Interrupted(label("watched", lang=spoken.lang)) from stopped
 
 
 def _tell(session: Session, spoken: Spoken, picture: Path | None) -> None:
@@ -207,18 +207,23 @@ def _tell(session: Session, spoken: Spoken, picture: Path | None) -> None:
         remark(f"headway: {text}", Output())
     if picture is not None and verdict.picture is not None:
         write_picture(verdict.picture, picture, f"Exercise {verdict.id}")
-        remark(f"wrote {picture}", Output())
+        remark(label("drawn", lang=spoken.lang, path=picture), Output())
     elif picture is not None:
-        remark(f"headway: nothing to draw, so no {picture}", Output())
+        _say("not_drawn", spoken, path=picture)
 
 
-def _progress(folder: Path) -> Progress:
+def _say(name: str, spoken: Spoken, **facts: object) -> None:
+    """A remark in the words of a label."""
+    remark(f"headway: {label(name, lang=spoken.lang, **facts)}", Output())
+
+
+def _progress(folder: Path, lang: str) -> Progress:
     from headway.exercises.workbook.session import aside
 
     if not folder.is_dir():
         raise UsageError("there is no such folder", where=str(folder))
     found = Progress.of(folder)
-    for text in aside(found):
+    for text in aside(found, lang):
         remark(f"headway: {text}", Output())
     return replace(found, set_aside=None)
 
@@ -249,9 +254,9 @@ def _show_rows(name: str, rows: list[dict[str, Any]], progress: Progress, spoken
         title = row["title"] + " " * (wide - cell_len(row["title"]))
         told = [label(row["state"], lang=spoken.lang)]
         told += [f"{label(k, lang=spoken.lang)} {row[k]}" for k in ("attempts", "hints") if row[k]]
-        print(f"{row['id']:{idwide}}  {title}  {', '.join(told)}".rstrip())
+        print(f"{row['id']:{idwide}}  {title}  {label('separator', lang=spoken.lang).join(told)}".rstrip())
     solved = sum(progress.entry(entry.id).passed for entry in exercises())
-    _print(label("solved", lang=spoken.lang).format(solved=solved, all=len(exercises())))
+    _print(label("solved", lang=spoken.lang, solved=solved, all=len(exercises())))
 
 
 def _json(name: str, rows: list[dict[str, Any]], meta: dict[str, Any] | None = None) -> None:

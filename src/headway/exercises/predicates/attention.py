@@ -31,12 +31,13 @@ from headway.exercises.diagnosis import (
     shares,
 )
 from headway.exercises.givens import Given
-from headway.exercises.kernel import kernel_of, par
+from headway.exercises.kernel import kernel_of, par_fraction
 from headway.exercises.pictures_data import example_tokens, kernel_picture, pattern_picture
 from headway.exercises.proof import Proof, Rule, prove
 from headway.exercises.rules import earlier_copy, offset, same_token
 from headway.exercises.scoring import Head, counterexample, proof_of, sharpness, states_of, unit_size
 from headway.exercises.verdict import Note, Verdict, failed, passed
+from headway.sources.handmade.parts import rotation
 
 _NO_PENALTY = 1e-20  # of the content variance: position terms that are only rounding
 Answer = Mapping[str, Tensor]
@@ -72,7 +73,10 @@ def _decide(given: Given, head: Head, rule: Rule, back: int | None = None) -> Ve
     states = states_of(given, head)
     proof = prove(states, rule)
     if proof.passed:
-        share = _par_fraction(given, head, proof, back) if back is not None else None
+        share = None
+        if back is not None:
+            kernel, pairs_of_rows = kernel_of(given, head), head.W_Q.shape[0] // 2
+            share = par_fraction(kernel, proof.margin, range(given.n), back, pairs_of_rows)
         return passed(
             given.id,
             notes=_notes(given.id),
@@ -99,15 +103,6 @@ def _picture(given: Given, head: Head, rule: Rule, back: int | None, tokens: tup
         return pattern_picture(states_of(given, head), rule, tokens)
     reference = REFERENCES[given.id](given)
     return kernel_picture(kernel_of(given, head), kernel_of(given, _head(reference)), back, given.n)
-
-
-def _par_fraction(given: Given, head: Head, proof: Proof, back: int) -> float | None:
-    """Margin per unit of wave energy over the best of the linear programme, for as many pairs as the head has room."""
-    kernel = kernel_of(given, head)
-    if kernel.energy == 0:
-        return None
-    best = par(given.alpha.tolist(), given.n, back, max(1, head.W_Q.shape[0] // 2))
-    return proof.margin / kernel.energy / best
 
 
 def _notes(id: str) -> tuple[Note, ...]:
@@ -254,9 +249,7 @@ def pairs(given: Given, *chosen: int) -> Tensor:
 
 def turns(given: Given, steps: float, *chosen: int) -> Tensor:
     """Block-diagonal rotation R(steps alpha_f) of the chosen pairs."""
-    angles = steps * given.alpha[list(chosen)]
-    blocks = [torch.tensor([[a.cos(), -a.sin()], [a.sin(), a.cos()]], dtype=torch.float64) for a in angles]
-    return torch.block_diag(*blocks)
+    return rotation(steps * given.alpha[list(chosen)])
 
 
 def _match(given: Given) -> dict[str, Tensor]:

@@ -1,8 +1,8 @@
 """Design of frequencies: k pairs that keep every distance of n positions apart.
 
-gap = min over D = 1 .. n-1 of the mean over pairs of 1 - cos(alpha_f D). Some D always brings all k pairs within
-2 pi (n - 1)^(-1/k) of full turns, so that gap <= 1 - cos(2 pi (n - 1)^(-1/k)), about 2 pi^2 n^(-2/k): the law that makes
-another pair worth more than better pairs (exercises.md B2).
+gap = min over D = 1 .. n-1 of the mean over pairs of 1 - cos(alpha_f D). Some D always brings all pairs near full turns
+(`dirichlet_bound`), so that the gap falls as n^(-2/k): the law that makes another pair worth more than better pairs
+(exercises.md B2).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from headway.exercises.givens import Given
 from headway.exercises.verdict import Note, Picture, Verdict, failed, passed
+from headway.sources.handmade.kernels import dirichlet_bound, gaps, kernel_gap
 
 Answer = Mapping[str, Tensor]
 Earlier = Mapping[str, Mapping[str, Any]]
@@ -27,9 +28,9 @@ _SIZES = {False: (64, 2, 0.11), True: (128, 3, 0.15)}  # n, k, the gap asked for
 
 def design(given: Given, answer: Answer, _: Earlier) -> Verdict:
     """The least gap over all distances is what was asked for, or more."""
-    gaps = gap_at(answer["alpha"], given.n)
+    gaps = _gaps(answer["alpha"], given.n)
     worst = int(gaps.argmin())
-    least, bound = float(gaps[worst]), most_gap(given.n, given.axis("k"))
+    least, bound = float(gaps[worst]), dirichlet_bound(given.n, given.axis("k"))
     picture = _picture(given, gaps)
     if least >= given.gap:
         return passed(given.id, notes=(Note("GAP", {"gap": least, "bound": bound}),), picture=picture)
@@ -38,22 +39,9 @@ def design(given: Given, answer: Answer, _: Earlier) -> Verdict:
     return failed(given.id, "TIE" if least <= 1e-9 else "ALIAS", facts, picture=picture)
 
 
-def gap_at(alpha: Float[Tensor, "k"], n: int) -> Float[Tensor, "distance"]:
-    """Mean over pairs of 1 - cos(alpha_f D) at D = 1 .. n-1.
-
-    >>> gap_at(torch.tensor([math.pi]), 3).tolist()
-    [2.0, 0.0]
-    """
-    return (1 - (torch.arange(1, n, dtype=alpha.dtype)[:, None] * alpha).cos()).mean(1)
-
-
-def most_gap(n: int, k: int) -> float:
-    """The bound of the law: no k frequencies of equal weight keep n positions farther apart.
-
-    >>> round(most_gap(16, 1), 4)
-    0.0865
-    """
-    return 1 - math.cos(min(2 * math.pi * (n - 1) ** (-1 / k), math.pi))
+def _gaps(alpha: Tensor, n: int) -> Float[Tensor, "distance"]:
+    """Mean over pairs of 1 - cos(alpha_f D) at D = 1 .. n-1."""
+    return torch.from_numpy(gaps(alpha.tolist(), range(1, n)))
 
 
 def frequencies_given(id: str, *, hidden: bool, seed: int) -> Given:
@@ -82,7 +70,7 @@ def _periods(given: Given) -> dict[str, Tensor]:
         2 * math.pi / torch.tensor(periods, dtype=torch.float64)
         for periods in itertools.combinations(range(max(2, middle - 2), middle + 9), k)
     )
-    return {"alpha": max(tried, key=lambda alpha: float(gap_at(alpha, given.n).min()))}
+    return {"alpha": max(tried, key=lambda alpha: kernel_gap(alpha.tolist(), range(1, given.n)))}
 
 
 PREDICATES = {"frequencies": design}

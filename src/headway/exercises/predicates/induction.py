@@ -10,6 +10,7 @@ Position 0 attends to itself, so its v is its own content: a query equal to toke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,23 +18,22 @@ import torch
 from torch import Tensor
 
 from headway.exercises.after_head import AfterPrevious
-from headway.exercises.blocks import overflow
+from headway.exercises.blocks import EXACT, overflow
 from headway.exercises.changes import projector
 from headway.exercises.givens import Given, as_part
-from headway.exercises.pictures_data import example_tokens
+from headway.exercises.pictures_data import attention_picture, example_tokens
 from headway.exercises.predicates import attention, rotary
 from headway.exercises.proof import Proof
 from headway.exercises.rules import offset
-from headway.exercises.scoring import Head, proof_of, sharpened, sharpness, unit_size
+from headway.exercises.scoring import Head, proof_of, sharpness, unit_size
 from headway.exercises.verdict import Note, Picture, Verdict, failed, passed
-from headway.exercises.worlds import world
 from headway.sources.handmade.sharpness import sharpness_for
 from headway.sources.handmade.subspaces import Space
 
 Answer = Mapping[str, Tensor]
 Earlier = Mapping[str, Mapping[str, Any]]
-_EXACT = 1e-6
-_THETA = (1.0, 0.4, 0.01, 0.003)  # two pairs that tell position, two that hardly turn within the text
+# Two pairs that tell position, two that hardly turn within the text; by whether the data are hidden.
+_THETA = {False: (1.0, 0.4, 0.01, 0.003), True: (0.9, 0.36, 0.009, 0.0027)}
 
 
 def induction(given: Given, answer: Answer, _: Earlier) -> Verdict:
@@ -68,7 +68,7 @@ def _first_head(given: Given, answer: Answer) -> Verdict:
     part = {"W_Q": answer["W_Q1"], "W_K": answer["W_K1"]}
     if given.id == "3":
         return attention.previous(as_part(given, "2c"), part, {})
-    return rotary.by_offset(rotary_stream("2c-rotary", given), part, {})
+    return rotary.by_offset(_as_2c_rotary(given), part, {})
 
 
 def _reason(given: Given, answer: Answer, own: AfterPrevious, head: Head, proof: Proof) -> tuple[str, dict[str, Any]]:
@@ -80,9 +80,7 @@ def _reason(given: Given, answer: Answer, own: AfterPrevious, head: Head, proof:
         }
     if own.prove(Head(-head.W_Q, head.W_K)).passed:
         return "SIGN", {"repair": "NEGATE"}
-    space = _space(given)
-    leak = _leak(space, own, head, proof)
-    return leak or _first_ov(given, space, answer, own, head)
+    return _leak(given.space, own, head, proof) or _first_ov(given, given.space, answer, own, head)
 
 
 def _leak(space: Space, own: AfterPrevious, head: Head, proof: Proof) -> tuple[str, dict[str, Any]] | None:
@@ -115,19 +113,19 @@ def _first_ov(given: Given, space: Space, answer: Answer, own: AfterPrevious, he
     W_OV = own.W_OV1
     content, v = projector(space, "content"), projector(space, "v")
     size = float(W_OV.abs().max())
-    if float((W_OV @ content).abs().max()) <= _EXACT * size or size == 0:
+    if float((W_OV @ content).abs().max()) <= EXACT * size or size == 0:
         return "WRONG_READ", {"reads": "no content (head 1's W_V)", "repair": ""}
     if AfterPrevious(given, W_OV @ content).prove(head).passed:
         others = [
-            n for n in space.bases if n != "content" and float((W_OV @ projector(space, n)).abs().max()) > _EXACT * size
+            n for n in space.bases if n != "content" and float((W_OV @ projector(space, n)).abs().max()) > EXACT * size
         ]
         return "EXTRA_READ", {"reads": ", ".join(others) + " (head 1's W_V)", "repair": ""}
     outside = {n: float((space.read(n) @ W_OV @ content).abs().max()) for n in space.bases if n != "v"}
     place = max(outside, key=lambda name: outside[name])
-    if outside[place] > _EXACT * size:
+    if outside[place] > EXACT * size:
         facts = {"with": place, "cosine": _cosine(space, answer["W_O1"]), "repair": ""}
         inside = AfterPrevious(given, v @ W_OV @ content).prove(head).passed
-        wrote = float((v @ W_OV @ content).abs().max()) > _EXACT * size
+        wrote = float((v @ W_OV @ content).abs().max()) > EXACT * size
         return (
             ("OVERLAP", facts)
             if inside or place != "rest" or wrote
@@ -150,7 +148,7 @@ def _budget(given: Given, proof: Proof, answer: Answer) -> Note:
     """How soft head 1 may be, and the multiplier of its scores that keeps to it."""
     allowed = min(proof.margin / (proof.margin + proof.range), 0.499)
     head, sizes = unit_size(Head(answer["W_Q1"], answer["W_K1"]))
-    here = as_part(given, "2c") if given.id == "3" else rotary_stream("2c-rotary", given)
+    here = as_part(given, "2c") if given.id == "3" else _as_2c_rotary(given)
     gap = proof_of(here, head, offset(1)).margin
     return Note(
         "BUDGET",
@@ -159,62 +157,24 @@ def _budget(given: Given, proof: Proof, answer: Answer) -> Note:
 
 
 def _picture(given: Given, own: AfterPrevious, head: Head) -> Picture:
-    """Attention of head 2 on a short text with copies: yours (sharpened), wanted, difference."""
+    """Attention of head 2 on a short text with copies."""
     tokens = example_tokens(given.n, given.n_tokens)
-    n = len(tokens)
-    yours, wanted = (torch.full((n, n), torch.nan, dtype=torch.float64) for _ in range(2))
-    for i in range(n):
-        yours[i, : i + 1] = sharpened(own.scores(head, tokens[: i + 1]))[0]
-        hits = torch.tensor([j > 0 and tokens[j - 1] == tokens[i] for j in range(i + 1)])
-        if bool(hits.any()):
-            wanted[i, : i + 1] = hits.double() / hits.sum()
-    labels = tuple(f"{m}:{t}" for m, t in enumerate(tokens))
-    return Picture("matrix", yours.numpy(), wanted.numpy(), (yours - wanted).numpy(), labels, labels)
+
+    def row(i: int) -> tuple[Tensor, Tensor]:
+        hits = [j > 0 and tokens[j - 1] == tokens[i] for j in range(i + 1)]
+        return own.scores(head, tokens[: i + 1]), torch.tensor(hits)
+
+    return attention_picture(tokens, row)
 
 
-def _space(given: Given) -> Space:
-    return given.space if given.subspaces is not None else given.extra["space"]
+def _as_2c_rotary(given: Given) -> Given:
+    """The stream of 3-rotary as its first head's exercise."""
+    return replace(given, id="2c-rotary")
 
 
-def rotary_stream(id: str, here: Given) -> Given:
-    """The stream of 3-rotary as exercise `id`: content and a constant, no position, angles of `here`."""
-    return _rotary(id, hidden=here.hidden, seed=here.seed, n=here.n, n_tokens=here.n_tokens)
-
-
-def rotary_given(id: str, *, hidden: bool, seed: int) -> Given:
+def turning_given(id: str, *, hidden: bool, seed: int, more: bool = False) -> Given:
     """Tokens with content and a constant (`one` reads it), scratch `v`, and two fast and two slow pairs (`theta`)."""
-    spectrum = world(hidden=hidden, seed=seed).spectrum
-    return _rotary(id, hidden=hidden, seed=seed, n=spectrum.n, n_tokens=spectrum.n_tokens)
-
-
-def rotary_longer(here: Given) -> Given | None:
-    """The same bases with more positions and tokens; None on the hidden data."""
-    spectrum = world(hidden=here.hidden, seed=here.seed).spectrum
-    if here.hidden:
-        return None
-    return _rotary(here.id, hidden=False, seed=here.seed, n=spectrum.n_longer, n_tokens=spectrum.n_tokens_longer)
-
-
-def _rotary(id: str, *, hidden: bool, seed: int, n: int, n_tokens: int) -> Given:
-    there = world(hidden=hidden, seed=seed)
-    space = there.space
-    one, write = space.read("rest")[0], space.write("rest")[:, 0]
-    theta = torch.tensor(_THETA, dtype=torch.float64) * (0.9 if hidden else 1.0)
-    return Given(
-        id=id,
-        d_model=space.d_model,
-        d_head=2 * len(theta),
-        n=n,
-        n_tokens=n_tokens,
-        hidden=hidden,
-        seed=seed,
-        u_content=there.components @ space.read("content"),
-        v=space.read("v")[:4],
-        v_write=space.write("v")[:, :4],
-        tokens=there.contents[:n_tokens] @ space.write("content").T + write,
-        positions=torch.zeros(n, space.d_model, dtype=torch.float64),
-        extra={"one": one, "one_write": write, "theta": theta, "space": space},
-    )
+    return rotary.rotary_given(id, hidden=hidden, seed=seed, theta=_THETA[hidden], v=4, more=more)
 
 
 def _published(given: Given) -> dict[str, Tensor]:
@@ -231,7 +191,7 @@ def _published(given: Given) -> dict[str, Tensor]:
 
 def _turning(given: Given) -> dict[str, Tensor]:
     """Head 1 with a constant query and key in all pairs; head 2 with contents in the two slow pairs."""
-    head1 = rotary.REFERENCES["2c-rotary"](rotary_stream("2c-rotary", given))
+    head1 = rotary.REFERENCES["2c-rotary"](_as_2c_rotary(given))
     idle = torch.zeros(given.d_head - 4, given.d_model, dtype=torch.float64)
     return {
         "W_Q1": head1["W_Q"],
@@ -245,5 +205,5 @@ def _turning(given: Given) -> dict[str, Tensor]:
 
 PREDICATES = {"3": induction, "3-rotary": induction}
 REFERENCES: dict[str, Callable[[Given], dict[str, Tensor]]] = {"3": _published, "3-rotary": _turning}
-GIVENS = {"3-rotary": partial(rotary_given, "3-rotary")}
-LONGER = {"3-rotary": rotary_longer}
+GIVENS = {"3-rotary": partial(turning_given, "3-rotary")}
+LONGER = {"3-rotary": partial(rotary.rotary_longer, make=turning_given)}

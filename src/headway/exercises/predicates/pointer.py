@@ -19,9 +19,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headway.exercises.blocks import EXACT
 from headway.exercises.changes import negated, only, projector
 from headway.exercises.givens import Given, as_part
-from headway.exercises.kernel import Kernel, of_block, par
+from headway.exercises.kernel import Kernel, of_block, par_fraction
 from headway.exercises.pictures_data import kernel_picture
 from headway.exercises.predicates.attention import pairs, turns
 from headway.exercises.predicates.writing import write_all as reference_2e
@@ -33,7 +34,6 @@ from headway.sources.handmade.sharpness import sharpness_for
 
 Answer = Mapping[str, Tensor]
 Earlier = Mapping[str, Mapping[str, Any]]
-_EXACT = 1e-6  # relative size below which a written or read part is rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +103,8 @@ def attend_after_pointer(given: Given, answer: Answer, earlier: Earlier) -> Verd
     kernel, reference = own.kernel(head), _reference_kernel(given)
     picture = _pointer_picture(kernel, reference, given.n)
     if proof.passed:
-        best = par(given.alpha.tolist(), given.n, 0, max(1, head.W_Q.shape[0] // 2))
-        share = proof.margin / kernel.energy / best if kernel.energy > 0 else None
+        within = range(1 - given.n, given.n - 1)  # p - j, p < i and j <= i
+        share = par_fraction(kernel, proof.margin, within, -1, head.W_Q.shape[0] // 2)
         return passed(
             given.id,
             notes=(*notes, _budget(given, proof, earlier["2d"])),
@@ -156,7 +156,7 @@ def _pointer_reason(given: Given, own: Setting, head: Head, proof: Proof) -> tup
         return _what_leaks(given, own, head)
     if alone.nothing_of(proof):
         position = float((head.W_Q @ space.write("position")).abs().max())
-        own_position = position > _EXACT * float((head.W_Q @ space.write("content")).abs().max())
+        own_position = position > EXACT * float((head.W_Q @ space.write("content")).abs().max())
         reads = "its own position" if own_position else "no pointer"
         return "WRONG_READ", {"reads": reads, "repair": ""}
     kernel = own.kernel(pointer)

@@ -10,7 +10,7 @@ has no previous token (exercises.md B4). Only changes of basis that commute with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,13 +19,14 @@ from torch import Tensor
 
 from headway.exercises.diagnosis import common_facts, offset_reason
 from headway.exercises.givens import Given
-from headway.exercises.kernel import kernel_of, par
+from headway.exercises.kernel import kernel_of, par_fraction
 from headway.exercises.pictures_data import kernel_picture
 from headway.exercises.proof import Proof, prove
 from headway.exercises.rules import offset
 from headway.exercises.scoring import Head, counterexample, proof_of, sharpness, states_of, unit_size
 from headway.exercises.verdict import Note, Verdict, failed, passed
 from headway.exercises.worlds import world
+from headway.sources.handmade.parts import rotation
 
 Answer = Mapping[str, Tensor]
 Earlier = Mapping[str, Mapping[str, Any]]
@@ -45,7 +46,7 @@ def by_offset(given: Given, answer: Answer, _: Earlier) -> Verdict:
     wanted = kernel_of(given, Head(reference["W_Q"], reference["W_K"]))
     picture = kernel_picture(kernel, wanted, back, given.n)
     if proof.passed:
-        share = proof.margin / kernel.energy / par(given.theta.tolist(), given.n, back, len(given.theta))
+        share = par_fraction(kernel, proof.margin, range(given.n), back, len(given.theta))
         return passed(given.id, notes=notes, sharpness=sharpness(proof, given.n, share, sizes=sizes), picture=picture)
     if proof.zero:
         return failed(given.id, "ZERO", {"margin": 0.0}, notes=notes, picture=picture)
@@ -77,45 +78,44 @@ def _reason(given: Given, head: Head, whole: Proof, back: int) -> tuple[str, dic
 
 def _stepped(given: Given, W: Tensor, steps: float) -> Tensor:
     """W with each pair of its rows turned by `steps` positions."""
-    cos, sin = (steps * given.theta).cos()[:, None], (steps * given.theta).sin()[:, None]
-    a, b = W[0::2], W[1::2]
-    return torch.stack((a * cos - b * sin, a * sin + b * cos), dim=1).flatten(0, 1)
+    return rotation(steps * given.theta) @ W
 
 
-def rotary_given(id: str, *, hidden: bool, seed: int) -> Given:
+def rotary_given(
+    id: str, *, hidden: bool, seed: int, theta: Sequence[float] = (), v: int = 0, more: bool = False
+) -> Given:
     """Tokens that hold content and one unit of a constant direction; positions are zeros. Attributes: one (reads the
     constant), one_write, theta (angle a position of each pair of head dims, as `alpha` elsewhere).
+
+    theta: the angles, by default those of the world's positions. v: scratch dims to name. more: the same bases with more
+    positions and tokens.
     """
-    spectrum = world(hidden=hidden, seed=seed).spectrum
-    return _rotary(id, hidden=hidden, seed=seed, n=spectrum.n, n_tokens=spectrum.n_tokens)
-
-
-def rotary_longer(here: Given) -> Given | None:
-    """The same bases with more positions and tokens; None on the hidden data."""
-    spectrum = world(hidden=here.hidden, seed=here.seed).spectrum
-    if here.hidden:
-        return None
-    return _rotary(here.id, hidden=False, seed=here.seed, n=spectrum.n_longer, n_tokens=spectrum.n_tokens_longer)
-
-
-def _rotary(id: str, *, hidden: bool, seed: int, n: int, n_tokens: int) -> Given:
     there = world(hidden=hidden, seed=seed)
-    space = there.space
+    spectrum, space = there.spectrum, there.space
+    n, n_tokens = (spectrum.n_longer, spectrum.n_tokens_longer) if more else (spectrum.n, spectrum.n_tokens)
     one, write = space.read("rest")[0], space.write("rest")[:, 0]
-    theta = torch.tensor(there.spectrum.alpha, dtype=torch.float64)
+    angles = torch.tensor(tuple(theta) or spectrum.alpha, dtype=torch.float64)
     return Given(
         id=id,
         d_model=space.d_model,
-        d_head=2 * len(theta),
+        d_head=2 * len(angles),
         n=n,
         n_tokens=n_tokens,
         hidden=hidden,
         seed=seed,
         u_content=there.components @ space.read("content"),
+        v=space.read("v")[:v],
+        v_write=space.write("v")[:, :v],
         tokens=there.contents[:n_tokens] @ space.write("content").T + write,
         positions=torch.zeros(n, space.d_model, dtype=torch.float64),
-        extra={"one": one, "one_write": write, "theta": theta},
+        extra={"one": one, "one_write": write, "theta": angles},
+        subspaces=space,
     )
+
+
+def rotary_longer(here: Given, make: Callable[..., Given] = rotary_given) -> Given | None:
+    """The same bases with more positions and tokens; None on the hidden data."""
+    return None if here.hidden else make(here.id, hidden=False, seed=here.seed, more=True)
 
 
 def constant_rows(given: Given) -> Tensor:

@@ -19,13 +19,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headway.exercises.blocks import EXACT, close, overflow
+from headway.exercises.answer import kind_of, tensor_of
+from headway.exercises.blocks import EXACT, close, overflow, rank
 from headway.exercises.givens import Given
+from headway.exercises.raised import guarded
 from headway.exercises.verdict import Note, Picture, Verdict, failed, passed
 
 Answer = Mapping[str, Any]
 Earlier = Mapping[str, Mapping[str, Any]]
 Facts = dict[str, Any]
+_RETURNED = "what head returns"
 _TRIALS = ((7, 5), (1, 6), (11, 9))  # (positions, d_model) of the streams that w5's function is tried on
 
 
@@ -92,7 +95,7 @@ def head_function(given: Given, answer: Answer, _: Earlier) -> Verdict:
             torch.randn(*shape, generator=random, dtype=torch.float64)
             for shape in ((d_model, d_model), (d_model, d_model), (n, d_model))
         )
-        yours = answer["head"](W_QK.clone(), W_OV.clone(), x.clone())
+        yours = guarded(answer["head"])(W_QK.clone(), W_OV.clone(), x.clone())
         problem = _head_problem(given, yours, W_QK, W_OV, x)
         if problem is not None:
             return problem
@@ -104,20 +107,18 @@ def _head_problem(given: Given, yours: Any, W_QK: Tensor, W_OV: Tensor, x: Tenso
     A = pattern(W_QK, x, scale)
     wanted = A @ moved
     described = f"({x.shape[0]}, {x.shape[1]}) for x of this size"
-    try:
-        output = torch.as_tensor(yours)
-        if output.is_complex():
-            raise TypeError("complex")
-        output = output.double()
-    except (TypeError, ValueError, RuntimeError):
-        facts = {"name": "what head returns", "wanted": f"an array {described}", "got": type(yours).__name__}
+    output = tensor_of(yours)
+    if output is None:
+        facts = {"name": _RETURNED, "wanted": "an array of real numbers", "got": kind_of(yours)}
         return failed(given.id, "UNCHANGED") if yours is None else failed(given.id, "NOTNUMBERS", facts)
     if output.shape != wanted.shape:
-        facts = {"name": "what head returns", "got": str(tuple(output.shape)), "wanted": described}
-        facts |= {"axis": "n or d_model", "transposed": output.shape == wanted.T.shape}
-        return failed(given.id, "SHAPE", facts)
+        facts = {"name": _RETURNED, "got": str(tuple(output.shape)), "wanted": described}
+        facts |= {"transposed": output.shape == wanted.T.shape}
+        if output.ndim != wanted.ndim:
+            return failed(given.id, "SHAPE", facts | {"has": output.ndim, "needs": wanted.ndim})
+        return failed(given.id, "SHAPE", facts | {"axis": "n" if len(output) != len(wanted) else "d_model"})
     if not bool(output.isfinite().all()):
-        facts = {"name": "what head returns", "count": int((~output.isfinite()).sum())}
+        facts = {"name": _RETURNED, "count": int((~output.isfinite()).sum())}
         return failed(given.id, "NONFINITE", facts)
     if close(output, wanted):
         return None
@@ -133,7 +134,7 @@ def _head_problem(given: Given, yours: Any, W_QK: Tensor, W_OV: Tensor, x: Tenso
         "TRANSPOSED": (A.T @ moved, {}),
     }
     error = float((output - wanted).abs().max())
-    reason, facts = _slip(output, slips) or ("VALUE", {"name": "what head returns", "error": error})
+    reason, facts = _slip(output, slips) or ("VALUE", {"name": _RETURNED, "error": error})
     return failed(given.id, reason, facts, picture=_picture(output, wanted))
 
 
@@ -151,7 +152,7 @@ def hand_over(given: Given, answer: Answer, _: Earlier) -> Verdict:
     spaces = {"reads": given.W_V2.T, "writes": given.W_O1}
     others = {"reads": given.W_V1.T, "writes": given.W_O2}
     for what, yours, reason in (("reads", read.T, "WRONG_READ"), ("writes", write, "WRONG_WRITE")):
-        found, wanted = _rank(yours), _rank(spaces[what])
+        found, wanted = rank(yours), rank(spaces[what])
         if not _within(yours, spaces[what]):
             other = _within(yours, others[what])
             named = {"reads": "what head 1 reads", "writes": "what head 2 writes"}[what] if other else "more than that"
@@ -173,11 +174,6 @@ def hand_over(given: Given, answer: Answer, _: Earlier) -> Verdict:
 def _handed(given: Given) -> Float[Tensor, "d_head"]:
     """Singular values of W_OV2 on an orthonormal basis of what head 1 writes (exercises.md C3)."""
     return torch.linalg.svdvals(given.W_O2 @ given.W_V2 @ torch.linalg.qr(given.W_O1).Q)
-
-
-def _rank(columns: Tensor) -> int:
-    values = torch.linalg.svdvals(columns)
-    return int((values > EXACT * values.max()).sum()) if values.numel() and float(values.max()) > 0 else 0
 
 
 def _within(columns: Tensor, space: Tensor) -> bool:

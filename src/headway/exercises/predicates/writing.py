@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.exercises.blocks import EXACT, rank
 from headway.exercises.givens import Given
 from headway.exercises.predicates.attention import pairs
 from headway.exercises.verdict import Note, Picture, Verdict, failed, passed
 
 Answer = Mapping[str, Tensor]
 Earlier = Mapping[str, Mapping[str, Any]]
-_EXACT = 1e-6  # relative size below which a written or read part is rounding
 _FRESH = ("v", "rest")  # empty in the stream that the first head reads
 
 
@@ -36,21 +36,20 @@ def write_position(given: Given, answer: Answer, _: Earlier) -> Verdict:
     picture = _block_picture(given, written["v", "position"])
     if total == 0:
         return failed(given.id, "ZERO")
-    if size <= _EXACT * total:
+    if size <= EXACT * total:
         source = max(names, key=lambda name: max(float(written[to, name].abs().max()) for to in names))
         return failed(given.id, "WRONG_READ", {"reads": source, "rank": 0, "wanted": 8}, picture=picture)
     problem = _misplaced(given, answer, written, size) or _extra_read(given, W_OV, size)
     if problem is not None:
         return failed(given.id, problem[0], problem[1], picture=picture)
-    values = torch.linalg.svdvals(written["v", "position"])
-    rank = int((values > _EXACT * values[0]).sum())
-    if rank < len(values):
-        facts = {"reads": f"{rank} of the {len(values)} position coordinates", "rank": rank, "wanted": len(values)}
-        return failed(given.id, "WRONG_READ", facts, picture=picture)
     block = written["v", "position"]
+    found, all_of_them = rank(block), len(block)
+    if found < all_of_them:
+        facts = {"reads": f"{found} of the {all_of_them} position coordinates", "rank": found, "wanted": all_of_them}
+        return failed(given.id, "WRONG_READ", facts, picture=picture)
     plain = block[0, 0] * torch.eye(len(block), dtype=block.dtype)
-    notes = () if float((block - plain).abs().max()) <= _EXACT * size else (Note("OWN_MAP"),)
-    harmless = [name for name in _FRESH if float(written["v", name].abs().max()) > _EXACT * size]
+    notes = () if float((block - plain).abs().max()) <= EXACT * size else (Note("OWN_MAP"),)
+    harmless = [name for name in _FRESH if float(written["v", name].abs().max()) > EXACT * size]
     notes += (Note("HARMLESS_READ", {"reads": ", ".join(harmless)}),) if harmless else ()
     return passed(given.id, notes=notes, picture=picture)
 
@@ -61,11 +60,11 @@ def _misplaced(
     """Position written anywhere but to v: with reading rows used to write, onto what is occupied, or into the blue."""
     outside = {to: float(written[to, "position"].abs().max()) for to in ("position", "content", "rest")}
     place = max(outside, key=lambda to: outside[to])
-    if outside[place] <= _EXACT * size:
+    if outside[place] <= EXACT * size:
         return None
     rows = given.v.T
     fit = torch.linalg.lstsq(rows, answer["W_O"]).solution
-    if float((rows @ fit - answer["W_O"]).abs().max()) <= _EXACT * float(answer["W_O"].abs().max()):
+    if float((rows @ fit - answer["W_O"]).abs().max()) <= EXACT * float(answer["W_O"].abs().max()):
         return "WRONG_WRITE", {"writes": "v's reading rows", "repair": "V_WRITE"}
     if place == "rest":
         return "WRONG_WRITE", {"writes": "directions outside v", "repair": ""}
@@ -77,7 +76,7 @@ def _extra_read(given: Given, W_OV: Tensor, size: float) -> tuple[str, dict[str,
     space = given.space
     from_tokens = torch.cat([space.read(name) @ W_OV @ given.tokens.T for name in space.bases])
     extra = float(from_tokens.abs().max())
-    return ("EXTRA_READ", {"reads": "content", "size": extra / size}) if extra > _EXACT * size else None
+    return ("EXTRA_READ", {"reads": "content", "size": extra / size}) if extra > EXACT * size else None
 
 
 def _unit(matrix: Tensor) -> Tensor:

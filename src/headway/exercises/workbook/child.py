@@ -9,24 +9,22 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import json
-import linecache
 import os
 import runpy
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, NoReturn
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
 
-from headway.exercises.answer import taken, tensor_of
+from headway.exercises.answer import kind_of, taken, tensor_of
 from headway.exercises.catalogue import exercise
 from headway.exercises.givens import Given, given
+from headway.exercises.raised import AnswerFailed, explained
 from headway.exercises.workbook.frames import pack, unpack
-
-_NO_ROOM = ("can't allocate memory", "not enough memory", "Cannot allocate memory")
 
 
 class Child:
@@ -36,12 +34,13 @@ class Child:
         self.functions: dict[str, Callable[..., Any]] = {}
         self.data: dict[str, Given] = {}
         self.path = ""
+        self.domain = "visible"  # which data the answer is being computed from
 
     def prepare(self, request: Mapping[str, Any]) -> None:
         """Before the answer's time runs: the data it is to be computed from."""
         if request["do"] == "solve":
             id, self.path = request["id"], request["path"]
-            self.functions = {}
+            self.functions, self.domain = {}, "visible"
             self.data = {"visible": given(id), "hidden": given(id, hidden=True)}
 
     def solve(self, id: str) -> bytes:
@@ -50,12 +49,10 @@ class Child:
         domains = ("visible", "hidden") if callable(answer) else ("visible",)
         arrays: dict[str, np.ndarray] = {}
         for domain in domains:
-            here = self.data[domain]
+            self.domain, here = domain, self.data[domain]
             values, problem = taken(id, answer(here) if callable(answer) else answer, here)
             if problem is not None:
-                return _failure(
-                    problem.reason, dict(problem.facts) | ({"domain": domain} if domain == "hidden" else {})
-                )
+                return _failure(problem.reason, problem.facts, domain=domain)
             for name, value in values.items():
                 key = f"{domain}/{name}"
                 if callable(value):
@@ -66,14 +63,15 @@ class Child:
 
     def call(self, request: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
         """Call a function of the answer with arrays in order; what it returns, as float64."""
+        self.domain = request["name"].split("/")[0]
         inputs = [torch.from_numpy(arrays[str(k)].copy()) for k in range(len(arrays))]
         value = self.functions[request["name"]](*inputs)
         if value is None:
             return pack({"nothing": True})
         tensor = tensor_of(value)
         if tensor is None:
-            facts = {"name": request["name"].split("/")[1], "wanted": "an array", "got": type(value).__name__}
-            return _failure("NOTNUMBERS", facts)
+            facts = {"name": f"what {request['name'].split('/')[1]} returns", "wanted": "an array of real numbers"}
+            return _failure("NOTNUMBERS", facts | {"got": kind_of(value)}, domain=self.domain)
         return pack({}, {"value": tensor.numpy()})
 
     def handle(self, request: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -81,66 +79,46 @@ class Child:
         # The learner's program may raise anything at all, and the workbook is to say what: nothing may pass by.
         try:
             return self.solve(request["id"]) if request["do"] == "solve" else self.call(request, arrays)
+        except AnswerFailed as problem:
+            return _failure(problem.reason, problem.facts)
         except BaseException as error:  # noqa: BLE001
-            return _failure(*_explained(error, self.path))
+            return _failure(*explained(error, self.path), domain=self.domain)
 
 
 def _read(path: str, names: tuple[str, ...]) -> Mapping[str, Any] | Callable[[Given], Any]:
     """The answer in a file: its `solve`, else the arrays called as the exercise calls them."""
-    suffix = Path(path).suffix
-    if suffix == ".json":
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    if suffix == ".npz":
+    file = Path(path)
+    if file.suffix == ".json":
+        return _read_json(file)
+    if file.suffix == ".npz":
         try:
-            with np.load(path) as archive:
+            # Opened here: np.load leaves a broken archive open.
+            with file.open("rb") as opened, np.load(opened) as archive:
                 return {name: archive[name] for name in archive.files}
-        except (ValueError, AttributeError, TypeError) as error:
-            raise ValueError("it is not an .npz archive of plain arrays") from error
-    sys.path.append(str(Path(path).parent))  # last, so that no file beside the answer hides a library
+        except (ValueError, AttributeError, TypeError, OSError, EOFError, BadZipFile) as error:
+            facts = {"file": file.name, "kind": "an .npz archive of plain arrays"}
+            raise AnswerFailed("UNREADABLE", facts) from error
+    sys.path.append(str(file.parent))  # last, so that no file beside the answer hides a library
     found = runpy.run_path(path, run_name="answer")
     if callable(found.get("solve")):
         return found["solve"]
     return {name: found[name] for name in names if name in found}
 
 
-def _failure(reason: str, facts: Mapping[str, Any]) -> bytes:
-    return pack({"reason": reason, "facts": facts})
-
-
-def _explained(error: BaseException, path: str) -> tuple[str, dict[str, Any]]:
-    """Reason code and facts of what an answer raised, with the last of its own lines that was running."""
-    facts: dict[str, Any] = {"file": Path(path).name, "error": _named(error)}
-    if isinstance(error, SyntaxError) and error.filename == path and error.lineno:
-        text = (error.text or "").strip()
-        return "SYNTAX", facts | {"error": error.msg, "line": error.lineno, "code": text}
-    line = _own_line(error.__traceback__, path)
-    if line:
-        facts |= {"line": line, "code": linecache.getline(path, line).strip()}
-    if isinstance(error, SystemExit):
-        return "EXIT", facts | {"error": f"exit code {error.code}"}
-    if isinstance(error, MemoryError) or any(words in facts["error"] for words in _NO_ROOM):
-        return "MEMORY", facts
-    return ("ERROR" if line else "ERROR_ELSEWHERE"), facts
-
-
-def _named(error: BaseException) -> str:
-    # str() of somebody's own exception may itself fail.
+def _read_json(file: Path) -> Any:
+    facts: dict[str, Any] = {"file": file.name, "kind": "JSON"}
     try:
-        text = " ".join(str(error).split()).rstrip(".")
-    except BaseException:  # noqa: BLE001
-        text = ""
-    name = type(error).__name__
-    return f"{name}: {text[:300]}" if text else name
+        return json.loads(file.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        code = error.doc.split("\n")[error.lineno - 1].strip()[:80]
+        where = {"line": error.lineno, "code": code} if code else {}
+        raise AnswerFailed("UNREADABLE", facts | {"error": error.msg} | where) from error
+    except UnicodeDecodeError as error:
+        raise AnswerFailed("UNREADABLE", facts | {"error": "it is not text in UTF-8"}) from error
 
 
-def _own_line(trace: TracebackType | None, path: str) -> int:
-    """The innermost line of the answer file in a traceback, 0 when there is none."""
-    line = 0
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == path:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line
+def _failure(reason: str, facts: Mapping[str, Any], *, domain: str = "visible") -> bytes:
+    return pack({"reason": reason, "facts": {**facts, **({"domain": domain} if domain == "hidden" else {})}})
 
 
 def _leave(code: int = 0) -> NoReturn:

@@ -22,6 +22,7 @@ import numpy as np
 
 from headway.errors import UsageError
 from headway.exercises.catalogue import exercise
+from headway.exercises.raised import AnswerFailed
 from headway.exercises.verdict import Verdict, failed
 from headway.exercises.workbook.frames import pack, unpack
 
@@ -36,7 +37,11 @@ _ENDED = re.compile(r"Timeout \(|Fatal Python error: (?P<why>.*)")
 
 @dataclass(frozen=True)
 class Limits:
-    """What an answer may use: seconds of wall clock, and gigabytes (2^30 bytes) beyond what Python and torch take."""
+    """What an answer may use: seconds of wall clock, and gigabytes (2^30 bytes) beyond what Python and torch take.
+
+    The limit on memory is the system's own (RLIMIT_AS) and holds on Linux; macOS has it in name only, so there an answer
+    may take what there is.
+    """
 
     seconds: float = 10.0
     gigabytes: float = 2.0
@@ -48,15 +53,6 @@ class Checked:
 
     verdict: Verdict
     printed: str = ""
-
-
-class AnswerFailed(Exception):
-    """An answer gave no arrays: `reason` and `facts` of the verdict on it."""
-
-    def __init__(self, reason: str, facts: Mapping[str, Any]) -> None:
-        super().__init__(f"{reason}: {dict(facts)}")
-        self.reason = reason
-        self.facts = dict(facts)
 
 
 def check_file(

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.errors import UsageError, WriteProblem
-from headway.exercises.catalogue import exercise, exercises
+from headway.exercises.catalogue import exercise, exercises, label
 from headway.exercises.verdict import Verdict
 from headway.exercises.workbook.progress import Progress, digest
 from headway.exercises.workbook.runner import SUFFIXES, Limits, check_file
-from headway.exercises.workbook.stub import answer_file, exercise_of
+from headway.exercises.workbook.stub import answer_file, answer_files, exercise_of
 
 
 @dataclass(frozen=True)
 class Session:
-    """What came of one check: the verdict, what the file printed, and remarks about the progress file."""
+    """What came of one check: the verdict, what the file printed, and remarks about the files."""
 
     verdict: Verdict
     path: Path
@@ -56,7 +56,7 @@ def check_answer(id: str, path: Path, *, lang: str = "en", limits: Limits = Limi
     progress = Progress.of(folder)
     checked = check_file(id, path, earlier=_earlier(id, folder, progress), lang=lang, limits=limits)
     verdict = checked.verdict
-    remarks = aside(progress)
+    remarks = aside(progress, lang) + _beside(id, path, lang)
     after = Progress.of(folder).checked(
         id,
         reason=verdict.reason,
@@ -67,15 +67,23 @@ def check_answer(id: str, path: Path, *, lang: str = "en", limits: Limits = Limi
     try:
         after.save()
     except WriteProblem as problem:
-        remarks += (f"this check is not in your progress: {problem}",)
+        remarks += (label("unsaved", lang=lang, problem=problem),)
     return Session(verdict, path, checked.printed, remarks)
 
 
-def aside(progress: Progress) -> tuple[str, ...]:
+def aside(progress: Progress, lang: str = "en") -> tuple[str, ...]:
     """What to say when a progress file could not be read."""
     if progress.set_aside is None:
         return ()
-    return (f"{progress.path.name} could not be read; it is kept as {progress.set_aside.name}, and a new one begun",)
+    return (label("aside", lang=lang, file=progress.path.name, other=progress.set_aside.name),)
+
+
+def _beside(id: str, path: Path, lang: str) -> tuple[str, ...]:
+    """What to say when other files in the folder answer the same exercise."""
+    others = [other.name for other in answer_files(id, path.parent) if other.name != path.name]
+    if not others or path.name not in {f"{id}{suffix}" for suffix in SUFFIXES}:
+        return ()
+    return (label("beside", lang=lang, file=path.name, others=", ".join(others)),)
 
 
 def _earlier(id: str, folder: Path, progress: Progress) -> dict[str, Path]:

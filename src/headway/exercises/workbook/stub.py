@@ -23,7 +23,7 @@ def stub_text(id: str, *, lang: str = "en") -> str:
     words = asked.words(lang)
     statement = "\n".join(wrapped(words.statement, _WIDTH))
     end = "。" if lang == "zh" else "."
-    how = "\n".join(wrapped(label("how", lang=lang).format(file=f"{id}.py"), _WIDTH))
+    how = "\n".join(wrapped(label("how", lang=lang, file=f"{id}.py"), _WIDTH))
     head = f'"""{id}: {words.title}{end}\n\n{statement}\n\n{how}\n"""'
     answers = [f"    {name} = None  # {_described(axes, lang)}" for name, axes in asked.answers.items()]
     returned = ", ".join(f'"{name}": {name}' for name in asked.answers)
@@ -78,10 +78,15 @@ def exercise_of(path: Path) -> str:
 
 
 def answer_file(id: str, folder: Path) -> Path | None:
-    """The answer file of an exercise in a folder, None when there is none."""
+    """The answer file of an exercise in a folder, None when there is none; of several the first of `answer_files`."""
+    return next(iter(answer_files(id, folder)), None)
+
+
+def answer_files(id: str, folder: Path) -> list[Path]:
+    """What may be the answer to an exercise in a folder: ID.py, then ID.npz, then ID.json."""
     exercise(id)
     candidates = (folder / f"{id}{suffix}" for suffix in (".py", ".npz", ".json"))
-    return next((path for path in candidates if path.is_file()), None)
+    return [path for path in candidates if path.is_file()]
 
 
 def _described(axes: tuple[str, ...], lang: str) -> str:
@@ -89,4 +94,4 @@ def _described(axes: tuple[str, ...], lang: str) -> str:
         return label("number", lang=lang)
     if axes == ("function",):
         return label("function", lang=lang)
-    return label("sizes", lang=lang).format(axes=", ".join(axes))
+    return label("sizes", lang=lang, axes=", ".join(axes))

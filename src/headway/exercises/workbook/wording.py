@@ -62,9 +62,9 @@ def _sharpness(verdict: Verdict, lang: str) -> list[str]:
     if sharp is None:
         return []
     facts = {"T99": sharp.T99, "margin": sharp.relative_margin, "share": sharp.par_fraction}
-    said = [label("sharpness", lang=lang).format(**facts)]
+    said = [label("sharpness", lang=lang, **facts)]
     if sharp.par_fraction is not None:
-        said.append(label("par", lang=lang).format(**facts))
+        said.append(label("par", lang=lang, **facts))
     return [(" " if lang == "en" else "").join(said)]
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float
 from scipy.optimize import linprog
 
 from headway.errors import UsageError
@@ -41,19 +42,30 @@ def reachable(n_ctx: int, *, back: int = 1) -> range:
     return range(1, max(back, n_ctx - 1 - back) + 1)
 
 
-def kernel_gap(frequencies: Sequence[float], offsets: Sequence[int], weights: Sequence[float] | None = None) -> float:
-    """How far the best wrong offset stays below the right one: min over D in offsets of 1 - kappa(D).
+def gaps(
+    frequencies: Sequence[float], offsets: Sequence[int], weights: Sequence[float] | None = None
+) -> Float[np.ndarray, "offset"]:
+    """How far each wrong offset stays below the right one: 1 - kappa(D), between 0 and 2.
 
-    weights: of sum 1; equal without. Between 0 and 2; 0 (or rounding) means that a wrong position ties, so that no scale
-    helps.
+    weights: of sum 1; equal without.
+
+    >>> gaps([math.pi], [1, 2]).tolist()
+    [2.0, 0.0]
     """
     w = np.full(len(frequencies), 1 / max(len(frequencies), 1)) if weights is None else np.asarray(weights, float)
-    return float(((1 - _cosines(frequencies, offsets)) @ w).min())
+    return (1 - _cosines(frequencies, offsets)) @ w
+
+
+def kernel_gap(frequencies: Sequence[float], offsets: Sequence[int], weights: Sequence[float] | None = None) -> float:
+    """How far the best wrong offset stays below the right one, the least of `gaps`; 0 (or rounding) means that a wrong
+    position ties, so that no scale helps.
+    """
+    return float(gaps(frequencies, offsets, weights).min())
 
 
 def kernel_range(frequencies: Sequence[float], offsets: Sequence[int], weights: Sequence[float]) -> float:
-    """How far the worst offset stays below the right one: max over D in offsets of 1 - kappa(D). Between the gap and 2."""
-    return float(((1 - _cosines(frequencies, offsets)) @ np.asarray(weights, float)).max())
+    """How far the worst offset stays below the right one, the largest of `gaps`. Between the gap and 2."""
+    return float(gaps(frequencies, offsets, weights).max())
 
 
 def best_weights(alphas: Sequence[float], n: int, reachable: Sequence[int]) -> tuple[tuple[float, ...], float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -42,20 +43,20 @@ class Rows:
 class Look(Protocol):
     """Where a head attends."""
 
+    @abstractmethod
     def reads(self, plan: Plan, /) -> tuple[str, ...]:
         """Subspaces that queries or keys read."""
-        ...
 
+    @abstractmethod
     def gap(self, plan: Plan, leaks: Mapping[str, float], /) -> float | None:
         """Least score of a target above every rival at sharpness 1; None when all positions are meant alike.
 
         leaks: how much of each subspace may be something else than it says, of what earlier heads wrote.
         """
-        ...
 
+    @abstractmethod
     def rows(self, space: Space, plan: Plan, sharpness: float, /) -> Rows:
         """The rows that score like this, `sharpness` times as large."""
-        ...
 
 
 # Copy dims (exercises 1a and 2e).  W_OV = target source^+: read the coordinates of `source` where the head attends, write
@@ -146,19 +147,26 @@ def kernel_rows(
     rotations R_i, R_j stand between them: (R_i R_-back e)^T (R_j e) = cos(theta (i - back - j)).
     """
     steps = -back * torch.tensor(plan.angles, dtype=torch.float64)
-    cos, sin = steps.cos(), steps.sin()
     w = torch.tensor(weights, dtype=torch.float64)
     if plan.positions == "rotary":
+        cos, sin = steps.cos(), steps.sin()
         one = space.read("one")
         q = torch.stack((w * cos, w * sin), dim=1).flatten()[:, None].to(one)
         k = torch.tensor([1.0, 0.0], dtype=torch.float64).repeat(plan.pairs)[:, None].to(one)
         return Rows(Q=q @ one, K=k @ one, turned=2 * plan.pairs)
     w = w / torch.tensor(plan.lengths, dtype=torch.float64) ** 2
-    turn = torch.block_diag(
-        *(torch.stack((torch.stack((c, -s)), torch.stack((s, c)))) for c, s in zip(cos, sin, strict=True))
-    )
     weigh = w.repeat_interleave(2)[:, None].to(space.read(query))
-    return Rows(Q=weigh * (turn.to(weigh) @ space.read(query)), K=space.read("position"))
+    return Rows(Q=weigh * (rotation(steps).to(weigh) @ space.read(query)), K=space.read("position"))
+
+
+def rotation(angles: Float[Tensor, "k"]) -> Float[Tensor, "two_k two_k"]:
+    """Turns each pair of coordinates by its angle: block-diagonal [[cos, -sin], [sin, cos]].
+
+    >>> rotation(torch.tensor([torch.pi / 2])).round().abs().tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+    cos, sin = angles.cos(), angles.sin()
+    return torch.block_diag(*torch.stack((torch.stack((cos, -sin), -1), torch.stack((sin, cos), -1)), -2))
 
 
 def sink_rows(space: Space, score: float) -> Rows:

@@ -3,26 +3,22 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-
 from headway.exercises import checking
 from headway.exercises.givens import given
-from headway.exercises.predicates.frequencies import gap_at, most_gap
 
 check: Any = checking.check
 
 
 def test_the_gap_by_hand_and_its_law():
-    """exercises.md B2: the best single pair at n = 16 reaches .0761 under a bound of .0865; two periods at 64 .117."""
-    assert round(float(gap_at(torch.tensor([2 * math.pi / 16]), 16).min()), 4) == 0.0761
-    assert round(most_gap(16, 1), 4) == 0.0865
-    assert round(float(gap_at(2 * math.pi / torch.tensor([8.0, 9.0]), 64).min()), 3) == 0.117
-    assert round(most_gap(64, 2), 3) == 0.297 and round(most_gap(1024, 2), 4) == 0.0192
-    random = torch.Generator().manual_seed(0)
-    for k in (1, 2, 3):
-        for _ in range(200):
-            alpha = 2 * math.pi * torch.rand(k, generator=random, dtype=torch.float64)
-            assert float(gap_at(alpha, 40).min()) <= most_gap(40, k) + 1e-12
+    """exercises.md B2: periods 8 and 9 reach .117 at n = 64 under a bound of .297. One of 10 is back after ten steps."""
+    verdict = check("frequencies", alpha=[2 * math.pi / 8, 2 * math.pi / 9])
+    (note,) = verdict.notes
+    assert verdict.passed and [round(note.facts[name], 3) for name in ("gap", "bound")] == [0.117, 0.297]
+    back = check("frequencies", alpha=[2 * math.pi / 10, 2 * math.pi / 10])
+    assert (back.reason, back.facts["offset"]) == ("TIE", 10)
+    slow = check("frequencies", alpha=[2 * math.pi / 100] * 2)  # hardly turned after one step
+    assert (slow.reason, slow.facts["offset"]) == ("ALIAS", 1)
+    assert math.isclose(slow.facts["gap"], 1 - math.cos(2 * math.pi / 100), rel_tol=1e-9)
 
 
 def test_what_defeats_the_published_pointer_is_an_average():

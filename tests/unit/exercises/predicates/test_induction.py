@@ -32,6 +32,18 @@ def test_a_query_equal_to_token_0_splits_its_attention_in_two():
     assert "POSITION_0" in notes and "BUDGET" in notes
 
 
+@pytest.mark.parametrize("lang,said", [("en", "does not count"), ("zh", "不计")])
+def test_the_note_on_position_0_is_true_of_what_is_shown(lang: str, said: str):
+    """A head 2 that reads content: the sequence shown begins with another token, so position 0 takes no part in it."""
+    right = reference("3", given("3"))
+    verdict = check("3", **{**right, "W_K2": right["W_Q2"]})
+    shown = verdict.counterexample
+    assert shown is not None and shown.tokens[0] != shown.tokens[-1] == shown.tokens[1]
+    assert len(shown.tokens) == 3  # the shortest: another token, then the query's own twice
+    assert shown.attention[0] < 0.01 and shown.target == (2,)
+    assert any(said in text for text in verdict.note_texts(lang))
+
+
 def soft_run(g: Any, part: Any, T: float, tokens: Any):
     """Scores of head 2's last query [key], and head 1's largest leak, with head 1's scores multiplied by T."""
     x = g.tokens[tokens] + g.positions[: len(tokens)]

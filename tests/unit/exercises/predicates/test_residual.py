@@ -81,3 +81,48 @@ def test_later_parts_use_the_learners_own_earlier_ones():
     W1, W2 = both()[0], mine["W_O"].double() @ mine["W_V"].double()
     assert check("1c", earlier={"1b": mine}, W_OV1=W1, W_OV2=W2).passed
     assert not check("1c", W_OV1=W1, W_OV2=W2).passed
+
+
+# Own second heads, read -> written, with the ranks of W1 + W2 by hand: copies that land on one dim coincide, and what
+# reads the relay (8 to 11) counts for nothing where those dims start empty.
+OWN = {
+    "dims of their own": ({4: 12, 5: 13, 6: 14, 9: 15}, 8, 7),
+    "one onto dim 9": ({4: 9, 5: 13, 6: 14, 8: 15}, 7, 6),
+    "three onto dims 8 to 10": ({4: 8, 5: 9, 6: 10, 11: 15}, 5, 4),
+    "all onto dims 8 to 11": ({4: 8, 5: 9, 6: 10, 8: 11}, 4, 4),
+    "the relay onto itself": ({4: 12, 5: 13, 6: 14, 8: 8}, 7, 7),
+    "onto dims that head 1 reads": ({4: 0, 5: 1, 6: 2, 8: 3}, 8, 7),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_ranks_are_those_of_the_learners_own_heads(name: str):
+    pairs, whole, empty = OWN[name]
+    e = torch.eye(16, dtype=torch.float64)
+    mine = {"W_V": e[list(pairs)], "W_O": e[:, list(pairs.values())]}
+    assert check("1b", **mine).passed
+    W1, W2 = both()[0], mine["W_O"] @ mine["W_V"]
+    for rank in range(1, 10):
+        answer = {"two_token": W2 @ W1, "one_token": W1 + W2, "rank_two_token": 1, "rank_one_token": rank}
+        verdict = check("1d", earlier={"1b": mine}, **answer)
+        assert verdict.passed == (rank in {whole, empty}), rank
+        if verdict.passed:
+            (facts,) = (note.facts for note in verdict.notes if note.code == "ONE_TOKEN")
+            assert facts == ({"rank": whole, "empty": empty} if empty != whole else {"rank": whole})
+            assert f"is {whole}" in " ".join(verdict.note_texts("en"))
+        else:
+            assert (verdict.reason, verdict.facts["name"]) == ("RANK", "rank_one_token")
+
+
+def test_a_mixture_of_the_fresh_dims_keeps_its_ranks():
+    e = torch.eye(16, dtype=torch.float64)
+    mix = torch.tensor([[1.0, 1, 0], [0, 1, 1], [1, 0, 1]], dtype=torch.float64)
+    mine = {"W_V": torch.cat((mix @ e[4:7], e[8:9])), "W_O": e[:, 12:16]}
+    W1, W2 = both()[0], mine["W_O"] @ mine["W_V"]
+    passed = [
+        check(
+            "1d", earlier={"1b": mine}, two_token=W2 @ W1, one_token=W1 + W2, rank_two_token=1, rank_one_token=rank
+        ).passed
+        for rank in (6, 7, 8, 9)
+    ]
+    assert passed == [False, True, True, False]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headway.exercises.verdict import failed
 from headway.exercises.workbook.child import Child
 from headway.exercises.workbook.frames import unpack
 
@@ -95,9 +96,6 @@ def test_what_a_file_raises_is_told_with_its_own_line(
     [
         ("2c.py", "def solve():\n    return {}\n", "TypeError: solve() takes 0 positional arguments"),
         ("2c.py", b"W_Q = 1\x00", "null bytes"),
-        ("2c.json", '{"W_Q": [1,', "JSONDecodeError"),
-        ("2c.json", b"\xff\xfe", "UnicodeDecodeError"),
-        ("2c.npz", "no archive", "not an .npz archive of plain arrays"),
     ],
 )
 def test_what_fails_outside_its_lines_is_told_too(tmp_path: Path, name: str, text: str | bytes, says: str) -> None:
@@ -112,11 +110,47 @@ def test_a_file_that_is_not_utf8_is_no_python(tmp_path: Path) -> None:
     )  # which of them, Python's version decides
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("2c.json", '{"W_Q":\n [1,, 2]}', "Line 2 of 2c.json is not JSON (Expecting value): [1,, 2]}"),
+        ("2c.json", "", "2c.json is not JSON (Expecting value)."),
+        ("2c.json", b"\xff\xfe", "2c.json is not JSON (it is not text in UTF-8)."),
+        ("2c.npz", "no archive", "2c.npz is not an .npz archive of plain arrays."),
+        ("2c.npz", b"PK\x03\x04", "2c.npz is not an .npz archive of plain arrays."),
+        ("2c.npz", b"", "2c.npz is not an .npz archive of plain arrays."),
+    ],
+)
+def test_a_file_of_data_that_is_none_is_told_so(tmp_path: Path, name: str, text: str | bytes, says: str) -> None:
+    reason, facts = told(tmp_path / name, text)
+    assert reason == "UNREADABLE" and failed("2c", reason, facts).message == says
+
+
 def test_an_archive_of_objects_is_refused(tmp_path: Path) -> None:
     stream = io.BytesIO()
     np.savez(stream, W_Q=np.array([{"run": "me"}], dtype=object))
     reason, facts = told(tmp_path / "2c.npz", stream.getvalue())
-    assert reason == "ERROR_ELSEWHERE" and "plain arrays" in facts["error"]
+    assert reason == "UNREADABLE" and "plain arrays" in facts["kind"]
+
+
+def test_what_a_function_of_the_answer_returns_is_named_so(tmp_path: Path) -> None:
+    (tmp_path / "w5.py").write_text("def solve(given):\n    return {'head': lambda W_QK, W_OV, x: 'no'}\n")
+    request = {"do": "solve", "id": "w5", "path": str(tmp_path / "w5.py")}
+    child = Child()
+    child.prepare(request)
+    assert unpack(io.BytesIO(child.handle(request, {})).read)[0]["functions"] == ["visible/head", "hidden/head"]
+    x = {str(k): np.ones((2, 2)) for k in range(3)}
+    for domain in ("visible", "hidden"):
+        header = unpack(io.BytesIO(child.handle({"do": "call", "name": f"{domain}/head"}, x)).read)[0]
+        assert header["reason"] == "NOTNUMBERS" and header["facts"].get("domain", "visible") == domain
+        said = failed("w5", header["reason"], header["facts"]).message
+        assert said.startswith("what head returns should be an array of real numbers, but is the text 'no'.")
+
+
+def test_an_exception_on_the_hidden_data_says_so_too(tmp_path: Path) -> None:
+    text = f"def solve(given):\n    assert given.n == 12\n    return {{{HEAD}}}\n"
+    reason, facts = told(tmp_path / "2c.py", text)
+    assert (reason, facts["line"], facts["domain"]) == ("ERROR", 2, "hidden")
 
 
 @pytest.mark.parametrize(

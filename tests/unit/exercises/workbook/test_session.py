@@ -60,6 +60,15 @@ def test_earlier_parts_are_taken_along_once_they_passed(tmp_path: Path, monkeypa
     assert Progress.of(tmp_path).entry("2f").attempts == 2
 
 
+def test_another_file_of_the_same_exercise_is_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, "2c", "PASSED")
+    for name in ("2c.py", "2c.json", "2c-again.py"):
+        (tmp_path / name).write_text("x")
+    assert check_answer("2c", tmp_path / "2c.py").remarks == ("checked 2c.py; 2c.json beside it was not looked at",)
+    assert check_answer("2c", tmp_path / "2c.json", lang="zh").remarks == ("检查的是 2c.json；旁边的 2c.py 没有看",)
+    assert check_answer("2c", tmp_path / "2c-again.py").remarks == ()
+
+
 def test_a_broken_progress_file_is_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, "2c", "PASSED")
     (tmp_path / FILE_NAME).write_text("{broken")
