@@ -24,6 +24,7 @@ Each message says what, where, what was expected (with axis names), what came, a
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 
 
@@ -147,3 +148,35 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if 0 < len(names) <= 12:
         return "Known: " + ", ".join(names)
     return ""
+
+
+def counted(n: int, what: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "layer"), counted(1200, "layer")
+    ('1 layer', '1,200 layers')
+    """
+    return f"{n:,} {what}{'s' * (n != 1)}"
+
+
+def check_kind(
+    value: object, kinds: type | tuple[type, ...], what: str, *, expected: str, next_step: str | None = None
+) -> None:
+    """Raise UsageError for an argument that is none of these kinds.
+
+    >>> check_kind(None, str, "title of a page", expected="text")
+    Traceback (most recent call last):
+    headway.errors.UsageError: title of a page; expected text, got None
+    """
+    if not isinstance(value, kinds):
+        got = repr(value)[:60] if isinstance(value, str | int | float | None) else type(value).__name__
+        raise UsageError(what, expected=expected, got=got, next_step=next_step)
+
+
+def check_path(value: object, what: str) -> None:
+    """Raise UsageError for what no file or folder can be called: a number, None, a zero byte.
+
+    >>> check_path("a/b.csv", "a table")
+    """
+    if not isinstance(value, str | os.PathLike) or "\0" in str(value):
+        raise UsageError(what, expected="a path", got=repr(value)[:60])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,6 +36,13 @@ class Observed:
         object.__setattr__(self, "tokens", whole_ids(self.tokens, "tokens", "batch pos"))
         if self.bos is not None and (isinstance(self.bos, bool) or not isinstance(self.bos, int)):
             raise UsageError("BOS of the texts", expected="a token id, or None", got=repr(self.bos))
+        if not isinstance(self.patterns, Sequence | np.ndarray | Tensor):
+            raise ShapeProblem("patterns", expected="one array a layer", got=type(self.patterns).__name__)
+        if not isinstance(self.patterns, tuple) or not all(isinstance(p, Tensor) for p in self.patterns):
+            layers = tuple(as_tensor(p, f"patterns of layer {layer}") for layer, p in enumerate(self.patterns))
+            object.__setattr__(self, "patterns", layers)
+        if self.keep is not None:
+            object.__setattr__(self, "keep", as_tensor(self.keep, "keep"))
         batch, n = self.tokens.shape
         heads = self.patterns[0].shape[1] if self.patterns and self.patterns[0].ndim == 4 else "head"
         for layer, pattern in enumerate(self.patterns):

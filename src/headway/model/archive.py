@@ -13,10 +13,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from headway.errors import FileProblem
+from headway.errors import FileProblem, check_path
 from headway.model.carried import Carried
 from headway.model.header import FORMAT, Header, read_header
-from headway.model.weights import AXES, Weights, as_read
+from headway.model.weights import AXES, Weights, as_read, check_weights
 from headway.provenance import content_hash
 from headway.tables.atomic import write_atomic
 from headway.tokens.tokenizer import Tokenizer
@@ -31,6 +31,7 @@ def save(weights: Weights, path: str | Path) -> Path:
     >>> load(save(w, Path(tempfile.mkdtemp()) / "m.safetensors")).content_hash() == w.content_hash()
     True
     """
+    check_weights(weights)
     tensors = {name: t.detach().cpu().contiguous() for name, t in weights.tensors().items()}
     if weights.tied:
         del tensors["W_U"]
@@ -57,6 +58,7 @@ def load(path: str | Path) -> Weights:
     Raises FileProblem when the file is missing, truncated, damaged (content hashes of model, tokenizer, card and carried
     texts are checked) or something else, NotFinite when a weight is no number.
     """
+    check_path(path, "an archive")
     header = read_header(path)
     try:
         tensors = load_file(path)

@@ -76,8 +76,8 @@ def run(
     """
     tokens = _checked_tokens(weights, tokens, keep)
     c = weights.config
-    edits = Edits.parse(edit or {}, weights)
-    frozen = freeze.frozen() if isinstance(freeze, Recording) else freeze or Freeze()
+    edits = Edits.parse({} if edit is None else edit, weights)
+    frozen = Freeze.of(freeze)
     frozen.check(c, tokens, edits)
     places = _Places(weights, tokens, keep)
     stream = _embed(weights, tokens, places)

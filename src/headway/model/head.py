@@ -18,7 +18,7 @@ from headway.algebra.low_rank import LowRank
 from headway.errors import NotFinite, ShapeProblem, UsageError
 from headway.ids import HeadId
 from headway.model.config import ModelConfig
-from headway.model.positions import rotation
+from headway.model.positions import check_offset, rotation
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,8 +86,7 @@ class Head:
         The same at every offset without rotary. Scale is not in it. biases: [W_Q b_Q]^T R_{-D} [W_K b_K], one row and
         column more, so that attn_scale * x~_i^T qk x~_j is the score exactly (design: Scores, exactly).
         """
-        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-            raise UsageError("an offset is destination minus source", expected="a whole number >= 0", got=offset)
+        check_offset(offset)
         reads = (self.W_Q, self.b_Q), (self.W_K, self.b_K)
         Q, K = (_with_bias(W, b) if biases else at_least_float32(W) for W, b in reads)
         return LowRank(Q.T, K) if self.turns is None else LowRank(Q.T, rotation(-offset, self.turns).to(Q), K)

@@ -16,7 +16,10 @@ from headway.provenance import Provenance
 
 FORMAT = 1
 _LIMIT = 100_000_000  # bytes of header the safetensors format allows
-_SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U16": 2, "I16": 2, "U8": 1, "I8": 1, "BOOL": 1}
+# Bytes of each element; floats of 8 bits are read here, and refused as weights.
+_SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1} | {
+    "I64": 8, "I32": 4, "U16": 2, "I16": 2, "U8": 1, "I8": 1, "BOOL": 1
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from headway.errors import UsageError
 from headway.model.config import ModelConfig
+
+LARGEST_OFFSET = 2**31 - 1  # up to here the angles of rotary positions are right to a millionth
+
+
+def check_offset(offset: object) -> None:
+    """Raise UsageError for what is no offset D = destination - source, a whole number from 0 to 2^31 - 1.
+
+    >>> check_offset(-1)
+    Traceback (most recent call last):
+    headway.errors.UsageError: an offset is destination minus source; expected a whole number, 0 .. 2^31 - 1, got -1
+    """
+    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= LARGEST_OFFSET:
+        expected = "a whole number, 0 .. 2^31 - 1"
+        raise UsageError("an offset is destination minus source", expected=expected, got=repr(offset)[:40])
 
 
 def sinusoids(positions: Int[Tensor, "*batch pos"], config: ModelConfig) -> Float[Tensor, "*batch pos d_model"]:

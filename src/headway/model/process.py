@@ -31,6 +31,7 @@ def fold_norms(weights: Weights) -> Weights:
     for bit. Shortformer sinusoids join after the norm: they keep the unfolded matrices, as W_Q_pos and W_K_pos.
     The weights themselves when there is nothing to fold.
     """
+    check_weights(weights)
     changes: dict[str, Tensor | None] = {}
     gain, beta = weights.norm_gain, weights.norm_bias
     if gain is not None or beta is not None:
@@ -57,6 +58,7 @@ def centre_reads(weights: Weights) -> Weights:
     Logits unchanged. Only under LayerNorm without gain left on it (fold first); UsageError elsewhere, where it would
     change the model.
     """
+    check_weights(weights)
     c = weights.config
     if c.norm != "layer" or any(t is not None for t in (weights.norm_gain, weights.final_gain)):
         raise UsageError(
@@ -74,6 +76,7 @@ def centre_reads(weights: Weights) -> Weights:
 
 def untie(weights: Weights) -> Weights:
     """W_U in memory of its own, so that changing it leaves W_E alone. The weights themselves when not tied."""
+    check_weights(weights)
     return weights.replace("untied", W_U=weights.W_U.clone()) if weights.tied else weights
 
 
@@ -83,6 +86,7 @@ def fold_value_biases(weights: Weights) -> Weights:
     Rows with nothing to attend to (padding) sum to zero, and an ablated head then still leaves its bias behind, which
     is why scores never do this by default. The weights themselves without b_V.
     """
+    check_weights(weights)
     if weights.b_V is None:
         return weights
     b_V = weights.b_V.repeat_interleave(weights.config.group, dim=1)

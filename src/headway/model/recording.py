@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from headway.errors import ShapeProblem, UnknownName, UsageError, did_you_mean
+from headway.errors import ShapeProblem, UnknownName, UsageError, check_kind, did_you_mean
 from headway.ids import HeadId
 from headway.model.config import ModelConfig
 from headway.shapes import Keep, Logits, Pattern, PerHead, Stream, Tokens
@@ -28,6 +29,14 @@ class Freeze:
 
     patterns: tuple[Pattern, ...] | None = None
     norm_scales: tuple[Tensor, ...] | None = None
+
+    @classmethod
+    def of(cls, freeze: Recording | Freeze | None) -> Freeze:
+        """Everything of a Recording, a Freeze as it is, nothing for None. Raises UsageError for all else."""
+        hint = "freeze=recording, or freeze=recording.frozen(patterns=False)"
+        kinds = (Recording, Freeze, NoneType)
+        check_kind(freeze, kinds, "freeze", expected="a Recording or a Freeze", next_step=hint)
+        return freeze.frozen() if isinstance(freeze, Recording) else freeze or cls()
 
     def pattern(self, layer: int) -> Pattern | None:
         """The frozen patterns of a layer, or None."""
@@ -140,7 +149,11 @@ def _nearest(site: str) -> str:
 
 def apply(change: Change, current: Tensor, site: str) -> Tensor:
     """The edited tensor; it must keep the shape of what it replaces."""
-    new = change if isinstance(change, Tensor) else change(current.clone())
+    try:
+        new = change if isinstance(change, Tensor) else change(current.clone())
+    except Exception as error:
+        error.add_note(f"in the edit of {site}, which was called with a tensor {tuple(current.shape)}")
+        raise
     if not isinstance(new, Tensor) or new.shape != current.shape or new.is_complex():
         kind = " complex" if isinstance(new, Tensor) and new.is_complex() else ""
         got = f"{tuple(new.shape)}{kind}" if isinstance(new, Tensor) else type(new).__name__

@@ -14,13 +14,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headway.errors import NotFinite, ShapeProblem, TokenProblem, UnknownName, UsageError, did_you_mean
+from headway.errors import NotFinite, ShapeProblem, TokenProblem, UnknownName, UsageError, counted, did_you_mean
 from headway.ids import HeadId
 from headway.model.carried import Carried
 from headway.model.config import ModelConfig
 from headway.model.head import Head
 from headway.provenance import Provenance, content_hash
 from headway.tokens.tokenizer import Tokenizer
+
+PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 # Axis names of every tensor; the order is the order in archives and error messages.
 AXES: dict[str, tuple[str, ...]] = {
@@ -145,9 +147,9 @@ class Weights:
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Weights:
         """The same weights in another precision or on another device; tied stays tied.
 
-        Raises UsageError for what is no floating-point dtype, or a device this machine lacks.
+        Raises UsageError for what is no floating-point dtype of 16, 32 or 64 bits, or a device this machine lacks.
         """
-        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        if dtype is not None and dtype not in PRECISIONS:
             raise UsageError("no precision of weights", expected="a dtype such as torch.float64", got=repr(dtype))
         try:
             torch.empty(0, device=device)
@@ -238,8 +240,8 @@ class Weights:
     def __repr__(self) -> str:
         c = self.config
         return (
-            f"Weights({c.n_layers} layers x {c.n_heads} heads, d_model={c.d_model}, d_head={c.d_head}, "
-            f"d_vocab={c.d_vocab}, norm={c.norm}, positions={c.positions}, {self.provenance.processing})"
+            f"Weights({counted(c.n_layers, 'layer')} x {counted(c.n_heads, 'head')}, d_model={c.d_model}, "
+            f"d_head={c.d_head}, d_vocab={c.d_vocab}, norm={c.norm}, positions={c.positions}, {self.provenance.processing})"
         )
 
 
@@ -269,9 +271,9 @@ def _check_company(weights: Weights) -> None:
 def _check_shape(name: str, tensor: Tensor, config: ModelConfig) -> None:
     axes = AXES[name]
     expected = tuple(getattr(config, axis) for axis in axes)
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+    if not isinstance(tensor, Tensor) or tensor.dtype not in PRECISIONS:
         got = str(tensor.dtype) if isinstance(tensor, Tensor) else type(tensor).__name__
-        raise ShapeProblem(name, expected="a floating-point torch tensor", got=got)
+        raise ShapeProblem(name, expected="a floating-point torch tensor of 16, 32 or 64 bits", got=got)
     if tuple(tensor.shape) != expected:
         words = ", ".join(f"{axis}={size}" for axis, size in zip(axes, expected, strict=True))
         shape = tuple(tensor.shape)

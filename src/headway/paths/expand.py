@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from headway.algebra.given import whole_number
 from headway.errors import TooLarge, UsageError
 from headway.ids import HeadId, PathId
 from headway.model.recording import Recording
@@ -105,9 +106,13 @@ def order_logits(
 def path_count(n_layers: int, n_heads: int, max_order: int) -> int:
     """Head sequences of rising layers with at most max_order heads: sum_k C(n_layers, k) n_heads^k.
 
+    Raises UsageError for what is no whole number >= 0.
+
     >>> path_count(2, 12, 2)
     169
     """
+    for what, n in (("n_layers", n_layers), ("n_heads", n_heads), ("max_order", max_order)):
+        whole_number(n, f"{what} of a number of paths", least=0)
     return sum(math.comb(n_layers, k) * n_heads**k for k in range(max_order + 1))
 
 

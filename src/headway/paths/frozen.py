@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headway.errors import UsageError
+from headway.errors import UsageError, check_kind
 from headway.ids import HeadId
 from headway.model.recording import Recording
 from headway.shapes import Logits, Stream
@@ -29,9 +29,13 @@ class Frozen:
 
     recording: Recording
 
+    def __post_init__(self) -> None:
+        check_recording(self.recording)
+
     def read(self, layer: int, stream: Stream) -> Stream:
         """N_l x, the linear part of a layer's read norm (n_layers = the final norm): no beta."""
         weights, scales = self.recording.weights, self.recording.norm_scales
+        self._check_layer(layer, weights.config.n_layers)
         if scales is None:
             return stream
         if weights.config.norm == "layer":
@@ -43,21 +47,24 @@ class Frozen:
     def beta(self, layer: int) -> Float[Tensor, " d_model"] | None:
         """The bias of a layer's read norm (n_layers = the final norm), or None."""
         weights = self.recording.weights
+        self._check_layer(layer, weights.config.n_layers)
         return _of_layer(weights.final_bias, weights.norm_bias, layer, weights.config.n_layers)
 
-    def through(self, at: HeadId, stream: Stream) -> Stream:
+    def through(self, at: str | HeadId, stream: Stream) -> Stream:
         """What one head writes of a stream, A W_OV N x: without its constants."""
-        head = self.recording.weights.head(at)
-        value = self.read(at.layer, stream) @ head.W_V.T
+        head, layer = self.recording.weights.head(at), self.recording.weights.head_id(at).layer
+        value = self.read(layer, stream) @ head.W_V.T
         return self.recording.pattern(at) @ value @ head.W_O.T
 
-    def row_sums(self, at: HeadId) -> Float[Tensor, "batch pos 1"]:
+    def row_sums(self, at: str | HeadId) -> Float[Tensor, "batch pos 1"]:
         """A 1 of one head: 1, or 0 at positions with nothing to attend to."""
         return self.recording.pattern(at).sum(-1, keepdim=True)
 
     def layer(self, layer: int, stream: Stream, chosen: Bool[Tensor, " head"] | None = None) -> Stream:
         """What all heads of a layer write, constants included and b_O left out. chosen: only these heads."""
-        weights, pattern = self.recording.weights, self.recording.patterns[layer]
+        weights = self.recording.weights
+        self._check_layer(layer, weights.config.n_layers - 1)
+        pattern = self.recording.patterns[layer]
         beta = self.beta(layer)
         read = self.read(layer, stream)
         read = read if beta is None else read + beta
@@ -80,12 +87,20 @@ class Frozen:
         constant = weights.W_U.new_zeros(weights.config.d_vocab) if beta is None else weights.W_U @ beta
         return constant if weights.b_U is None else constant + weights.b_U
 
+    def _check_layer(self, layer: object, last: int) -> None:
+        if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer <= last:
+            raise UsageError("a layer of this model", expected=f"a whole number, 0 .. {last}", got=repr(layer))
+
+
+def check_recording(value: object) -> None:
+    """Raise UsageError for what is no recording: None, a model, patterns alone."""
+    hint = "headway.run(weights, tokens) makes one"
+    check_kind(value, Recording, "not a recording", expected="a Recording", next_step=hint)
+
 
 def detached(recording: Recording) -> Recording:
     """The recording with weights that ask for no gradients: everything else in it was computed without."""
-    if not isinstance(recording, Recording):
-        got, hint = type(recording).__name__, "headway.run(weights, tokens) makes one"
-        raise UsageError("not a recording", expected="a Recording", got=got, next_step=hint)
+    check_recording(recording)
     tensors: dict[str, Any] = {name: t.detach() for name, t in recording.weights.tensors().items()}
     return replace(recording, weights=recording.weights.replace(**tensors))
 

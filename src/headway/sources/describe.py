@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from headway.errors import counted
 from headway.model.config import ModelConfig
 from headway.model.header import Header
 from headway.tables.table import Column, Table
@@ -90,8 +91,8 @@ def _file(header: Header, path: Path) -> dict[str, tuple[object, str]]:
     provenance = header.provenance
     carried = [name.removeprefix(_CARRIED) for name in header.tensors if name.startswith(_CARRIED)]
     sizes = {name: (header.tensors[_CARRIED + name][1] or (0,))[-1] for name in carried}
-    texts = ", ".join(f"{sizes[n]:,} {n} ids" for n in ("validation", "heldout") if n in sizes)
-    counts = f"{sizes['bigrams']:,} pairs" if "bigrams" in sizes else "none"
+    texts = ", ".join(counted(sizes[n], f"{n} id") for n in ("validation", "heldout") if n in sizes)
+    counts = counted(sizes["bigrams"], "pair") if "bigrams" in sizes else "none"
     return {
         "name": (path.name, "the file behind the reference"),
         "dtype": (_dtype(header), "precision of the weights"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headway.errors import UsageError
 from headway.studies.heads import ATTENDS, COPIES, COPIES_Z, MATCHES
 from headway.tables.table import Column, Table
 
@@ -49,6 +50,8 @@ def induction_circuits(atlas: Table, composition: Table) -> Table:
     circuits the row is the complete one, of two the one with the higher composition, of none that via K. No row means that
     no head matches prefixes (`meta["why_empty"]`).
     """
+    _check_made_by("head_atlas", atlas, ("head", "prefix_matching", "previous_token", "duplicate_token", "copying"))
+    _check_made_by("composition_scores", composition, ("reader", "writer", "via", "score", "z"))
     heads = {row["head"]: row for row in atlas.rows()}
     pairs = [row for row in composition.rows() if row["via"] in _WRITERS and row["score"] is not None]
     readers = [h for h, row in heads.items() if (row["prefix_matching"] or 0) >= MATCHES]
@@ -59,6 +62,12 @@ def induction_circuits(atlas: Table, composition: Table) -> Table:
         short = f"no head above layer 0 has prefix matching of {MATCHES} or more"
         meta["why_empty"] = composition.meta.get("empty", short) if heads else "the model has no attention layers"
     return Table.from_rows(rows, COLUMNS, composition.provenance, meta)
+
+
+def _check_made_by(maker: str, table: object, needed: tuple[str, ...]) -> None:
+    if not isinstance(table, Table) or set(needed) - set(table.columns):
+        got = f"a table of {', '.join(table.columns)}" if isinstance(table, Table) else type(table).__name__
+        raise UsageError("not scores of heads", expected=f"the table of {maker}", got=got)
 
 
 def _circuit(heads: Mapping[str, Mapping[str, Any]], reader: str, pairs: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -76,9 +85,12 @@ def _via(
     best, row = pairs[0], heads[reader]
     writer = heads[best["writer"]]
     attends, kind = _WRITERS[via]
-    others = [p for p in pairs if (heads[p["writer"]][attends] or 0) < ATTENDS]
+    unknown = writer[attends] is None
+    others = [] if unknown else [p for p in pairs if (heads[p["writer"]][attends] or 0) < ATTENDS]
+    no_margin = "no text was read: no margin" if unknown else f"every writer is a {kind} head: no margin"
     links = {
-        f"the writer is no {kind} head": (writer[attends] or 0) >= ATTENDS,
+        f"whether the writer is a {kind} head is not known: no text was read": not unknown,
+        f"the writer is no {kind} head": unknown or writer[attends] >= ATTENDS,
         f"the {via}-composition is within chance": (best["z"] or 0) >= COMPOSES_Z,
         "the reader's OV does not copy": (row["copying"] or 0) >= COPIES and (row["copying_z"] or 0) >= COPIES_Z,
     }
@@ -99,5 +111,5 @@ def _via(
         "reader_prefix_matching": row["prefix_matching"],
         "complete": not missing,
         "missing": "; ".join(missing) or None,
-        "flag": None if others else f"every writer is a {kind} head: no margin",
+        "flag": None if others else no_margin,
     }

@@ -10,7 +10,7 @@ from headway.behaviour.icl import in_context_score, loss_by_position
 from headway.behaviour.repeated import induction_gain
 from headway.behaviour.windows import text_windows, window_losses
 from headway.circuits import composition_scores, direct_path_study
-from headway.errors import TextProblem, WriteProblem
+from headway.errors import TextProblem, WriteProblem, check_kind, check_path
 from headway.model.weights import Weights, check_weights
 from headway.paths.importance import term_importance
 from headway.studies import pictures, words
@@ -25,6 +25,8 @@ from headway.views.page import Page, PageTable, Section, page_html
 Stage = Callable[[str, int, int], object]
 
 # Windows of text read: enough for standard errors of a hundredth of a nat, few enough for a minute on two cores.
+_OF_TEXT = ("importance", "loss-by-position", "in-context-score")
+_OF_PAIRS = ("composition", "induction-circuits")
 LOSS_WINDOWS, ORDER_WINDOWS, PATTERN_WINDOWS = 512, 128, 64
 
 
@@ -33,7 +35,8 @@ class Report:
     """A finished study.
 
     summary: what a person should know, a sentence each. tables: by name, each with units and provenance. page: all of it
-    with pictures, ready for `page_html`. missing: parts that do not apply to this model, and why.
+    with pictures, ready for `page_html`. missing: every part that does not apply to this model, and why; its table is not
+    there or is empty.
     """
 
     summary: tuple[str, ...]
@@ -62,6 +65,7 @@ def report_model(
     """
     check_weights(weights)
     check_text(text)
+    check_kind(name, str, "name of a model", expected="text")
     missing: dict[str, str] = {}
     if text is None:
         try:
@@ -69,7 +73,7 @@ def report_model(
             text_windows(text.ids, weights.config, limit=1)
         except TextProblem as problem:
             text = None
-            missing["text"] = str(problem)
+            missing |= dict.fromkeys(("patterns on text", *_OF_TEXT), str(problem).rstrip("."))
     step = _Steps(progress)
     tables: dict[str, Table] = {}
     atlas = head_atlas(
@@ -78,6 +82,7 @@ def report_model(
     tables["heads"] = atlas
     tables["composition"] = composition_scores(weights, processing=processing)
     tables["induction-circuits"] = induction_circuits(atlas, tables["composition"])
+    missing |= _without_heads(weights, tables)
     _induction(weights, tables, missing, seed)
     if text is not None:
         _losses(weights, text, tables, missing, step)
@@ -91,6 +96,8 @@ def write_report(report: Report, folder: str | Path) -> Path:
 
     Returns the path of the page. Raises WriteProblem when the folder cannot be made or written.
     """
+    check_kind(report, Report, "not a report", expected="a Report", next_step="report_model(weights) makes one")
+    check_path(folder, "the folder of a report")
     folder = Path(folder)
     try:
         (folder / "tables").mkdir(parents=True, exist_ok=True)
@@ -100,6 +107,24 @@ def write_report(report: Report, folder: str | Path) -> Path:
         write_table(table, folder / "tables" / f"{name}.parquet")
     write_bytes_atomic(folder / "report.html", page_html(report.page).encode())
     return folder / "report.html"
+
+
+def _without_heads(weights: Weights, tables: Mapping[str, Table]) -> dict[str, str]:
+    """What a model of these sizes leaves nothing to study of; its tables are there and empty."""
+    if not len(tables["heads"]):
+        why = "the model has no heads"
+        return dict.fromkeys(("heads", "copying", "patterns on text", *_OF_PAIRS), why)
+    found: dict[str, str] = {}
+    if not len(tables["composition"]):
+        found |= dict.fromkeys(_OF_PAIRS, str(tables["composition"].meta["empty"]))
+    if not repeat_length(weights, random_pool(weights), most=25, copies=4):
+        found["prefix matching"] = _too_small(weights)
+    return found
+
+
+def _too_small(weights: Weights) -> str:
+    c = weights.config
+    return f"vocabulary or context is too small to repeat random tokens (d_vocab={c.d_vocab}, n_ctx={c.n_ctx})"
 
 
 class _Steps:
@@ -121,9 +146,7 @@ def _induction(weights: Weights, tables: dict[str, Table], missing: dict[str, st
     pool = random_pool(weights)
     length = repeat_length(weights, pool, most=50, copies=2)
     if not length:
-        missing["induction-gain"] = (
-            f"the vocabulary or context is too small to repeat random tokens (n_ctx={weights.config.n_ctx})"
-        )
+        missing["induction-gain"] = _too_small(weights)
         return
     tables["induction-gain"] = induction_gain(weights, length=length, seed=seed, pool=pool)
 
@@ -175,7 +198,7 @@ def _page(
             title,
             paragraphs=words.EXPLANATIONS[key],
             figures=pictures.of(key, weights, tables, seed),
-            tables=[PageTable(words.CAPTIONS[t], tables[t]) for t in names if t in tables],
+            tables=[PageTable(words.CAPTIONS[t], tables[t]) for t in names if t in tables and t not in missing],
             notes=[f"{t}: not here, because {missing[t]}." for t in names if t in missing],
         )
         for key, title, names in SECTIONS
@@ -184,7 +207,6 @@ def _page(
     lead = list(summary)
     if text is not None:
         lead.append(f"Text: {text.description}.")
-    lead += [f"{what}: {why}." for what, why in missing.items() if what == "text"]
     return Page(
         title=f"Study of {name}",
         lead=lead,

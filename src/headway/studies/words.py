@@ -6,6 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headway.errors import counted
 from headway.model.weights import Weights
 from headway.tables.table import Table
 
@@ -63,7 +64,7 @@ CAPTIONS = {
 
 
 def summary(weights: Weights, tables: Mapping[str, Table], missing: Mapping[str, str]) -> tuple[str, ...]:
-    """The report in sentences: model, direct path, heads, circuits, orders, gain. Only what was measured."""
+    """The report in sentences: model, direct path, heads, circuits, orders, gain; and all that was not studied, and why."""
     lines = [_model(weights)]
     for name, say in (
         ("direct-path", _direct),
@@ -72,9 +73,12 @@ def summary(weights: Weights, tables: Mapping[str, Table], missing: Mapping[str,
         ("importance", _orders),
         ("induction-gain", _gain),
     ):
-        if name in tables:
+        if name in tables and name not in missing:
             lines += say(tables[name])
-    lines += [f"Not studied: {name} ({why})." for name, why in missing.items() if name != "text"]
+    because: dict[str, list[str]] = {}
+    for name, why in missing.items():
+        because.setdefault(why, []).append(name)
+    lines += [f"Not studied: {', '.join(names)} ({why})." for why, names in because.items()]
     return tuple(lines)
 
 
@@ -100,9 +104,7 @@ def escaped(text: str) -> str:
 def _model(weights: Weights) -> str:
     c = weights.config
     size = sum(t.numel() for t in weights.tensors().values())
-    layers = (
-        f"{c.n_layers} attention layer{'s' * (c.n_layers != 1)} of {c.n_heads} heads" if c.n_layers else "no layers"
-    )
+    layers = f"{counted(c.n_layers, 'attention layer')} of {counted(c.n_heads, 'head')}" if c.n_layers else "no layers"
     card = weights.carried.card if weights.carried else {}
     corpus = card.get("corpus")
     described = corpus.get("description") if isinstance(corpus, Mapping) else None
@@ -117,7 +119,8 @@ def _direct(table: Table) -> list[str]:
     losses = {row["table"]: row["heldout_loss"] for row in table.rows()}
     direct, best = losses.get("direct path"), losses.get("smoothed bigrams")
     if direct is None or best is None:
-        return []
+        flags = "; ".join(dict.fromkeys(row["flag"] for row in table.rows() if row["flag"]))
+        return [f"The direct path cannot be compared with bigram tables: {flags or 'a loss is not known'}."]
     alone = losses.get("unigram")
     unigram = f", token frequencies alone {alone:.3f}" if alone is not None else ""
     return [
@@ -132,8 +135,6 @@ def _heads(table: Table) -> list[str]:
         kinds.setdefault(row["kind"], []).append(row["head"])
     named = [f"{kind} {', '.join(heads)}" for kind, heads in kinds.items() if kind != "unexplained"]
     rest = len(kinds.get("unexplained", []))
-    if not kinds:
-        return ["There are no heads to study."]
     return [f"Heads by kind: {'; '.join(named) or 'none fits a kind'}" + (f"; {rest} unexplained." if rest else ".")]
 
 
@@ -159,7 +160,7 @@ def _orders(table: Table) -> list[str]:
     parts = [f"order {row['order']} takes off {_short(row['reduction'], 3)} nats" for row in table.rows()]
     return [
         f"By path order: {'; '.join(parts)}; loss {_short(table.meta['clean_loss'], 3)} on "
-        f"{table.meta['windows']} windows of the text."
+        f"{counted(table.meta['windows'], 'window')} of the text."
     ]
 
 

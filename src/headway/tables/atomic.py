@@ -10,11 +10,12 @@ import errno
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from headway.errors import WriteProblem
+from headway.errors import WriteProblem, check_path
 
 # Rust libraries (safetensors, polars) report a full disk under their own exception types, but with this ending.
 _RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -47,8 +48,9 @@ def write_atomic(path: str | Path, writer: Callable[[Path], None]) -> Path:
     target = _target(path)
     temp = _beside(target)
     try:
+        mode = _mode(target, temp)
         writer(temp)
-        _sync(temp)
+        _sync(temp, mode)
         os.replace(temp, target)
     except BaseException as error:
         with suppress(OSError):
@@ -58,6 +60,27 @@ def write_atomic(path: str | Path, writer: Callable[[Path], None]) -> Path:
         raise _refusal(path, number, str(error)) from error
     _sync_folder(target.parent)
     return Path(path)
+
+
+def check_folder(folder: str | Path, *names: str) -> None:
+    """Refuse, before the work, a folder that could not be made or could not take these files. Leaves nothing behind.
+
+    names: files below the folder, with `/` between folders. Raises WriteProblem as `write_atomic`.
+
+    >>> import tempfile
+    >>> check_folder(Path(tempfile.mkdtemp()) / "new", "page.html", "tables/a.parquet")
+    """
+    check_path(folder, "a folder to write to")
+    for name in names:
+        target = Path(folder) / name
+        above = [target, *target.parents]
+        # os.path.exists is calm about names that are too long, where Path.exists raises.
+        first = next(place for place in above if os.path.exists(place.parent))  # noqa: PTH110
+        check_place(first)
+        # What is to be made below it cannot be tried out, but its names can be measured.
+        longest = max(len(os.fsencode(part)) for part in target.parts)
+        if longest > os.pathconf(first.parent, "PC_NAME_MAX"):
+            raise _refusal(target, errno.ENAMETOOLONG, "")
 
 
 def check_place(path: str | Path) -> None:
@@ -78,6 +101,7 @@ def check_place(path: str | Path) -> None:
 
 def _target(path: str | Path) -> Path:
     """The file behind links, which may not exist yet but is no folder or device."""
+    check_path(path, "a file to write")
     target = Path(os.path.realpath(path))
     try:
         taken = target.exists() and not target.is_file()
@@ -127,8 +151,22 @@ def _kind(path: Path) -> str:
     return "a folder" if path.is_dir() else "a device or pipe"
 
 
-def _sync(path: Path) -> None:
+def _mode(target: Path, temp: Path) -> int:
+    """The permissions the file should have: those it has, else what `open` gives a new one here."""
+    with suppress(FileNotFoundError):
+        return stat.S_IMODE(target.stat().st_mode)
+    temp.touch(exist_ok=False)  # asking the system by trying: reading the umask means setting it, for every thread
+    mode = stat.S_IMODE(temp.stat().st_mode)
+    temp.unlink()
+    return mode
+
+
+def _sync(path: Path, mode: int) -> None:
+    """Force the file to the disk, with these permissions: some libraries write files that only their owner may read."""
     with open(path, "rb+") as handle:
+        if stat.S_IMODE(os.fstat(handle.fileno()).st_mode) != mode:
+            with suppress(PermissionError):  # a file system without permissions
+                os.fchmod(handle.fileno(), mode)
         os.fsync(handle.fileno())
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from headway.errors import BadInput, NotFinite, UnknownName, UsageError, did_you_mean
+from headway.errors import BadInput, NotFinite, UnknownName, UsageError, counted, did_you_mean
 from headway.ids import HeadId, PathId
 from headway.provenance import Provenance
 from headway.tables.cells import cell_texts
@@ -160,7 +160,9 @@ class Table:
     __hash__ = None  # type: ignore[assignment]  # frames are not hashable
 
     def __repr__(self) -> str:
-        return f"Table({len(self)} rows: {', '.join(self.columns)}; processing: {self.provenance.processing})"
+        return (
+            f"Table({counted(len(self), 'row')}: {', '.join(self.columns)}; processing: {self.provenance.processing})"
+        )
 
     def _repr_html_(self) -> str:
         shown = self.frame.head(_SHOWN_IN_HTML)
@@ -176,7 +178,7 @@ class Table:
         )
         left_out = len(self) - shown.height
         more = f", {left_out} of them not shown" if left_out else ""
-        caption = f"{len(self)} rows{more}; processing: {html.escape(self.provenance.processing)}"
+        caption = f"{counted(len(self), 'row')}{more}; processing: {html.escape(self.provenance.processing)}"
         return f"<table><caption>{caption}</caption><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.errors import ShapeProblem, UsageError
+from headway.errors import ShapeProblem, UsageError, check_kind
 
 Numbers = Any  # lists, numpy arrays, tensors on the CPU
 
@@ -45,6 +45,7 @@ class HeatMap:
     caption: str = ""
 
     def __post_init__(self) -> None:
+        check_kind(self.title, str, "title of a figure", expected="text")
         _freeze(self, "values", 2)
         _check_length("row_labels", self.row_labels, "rows", self.values.shape[0])
         _check_length("col_labels", self.col_labels, "cols", self.values.shape[1])
@@ -103,6 +104,7 @@ class Lines:
     caption: str = ""
 
     def __post_init__(self) -> None:
+        check_kind(self.title, str, "title of a figure", expected="text")
         series = {name: _pair(pair, name, "(x, y)") for name, pair in self.series.items()}
         bands = {name: _pair(pair, f"band of {name}", "(low, high)") for name, pair in (self.bands or {}).items()}
         for name, (x, y) in series.items():
@@ -153,6 +155,7 @@ class Scatter:
     caption: str = ""
 
     def __post_init__(self) -> None:
+        check_kind(self.title, str, "title of a figure", expected="text")
         _freeze(self, "x", 1)
         _freeze(self, "y", 1)
         _check_length("y", self.y, "points", len(self.x))
@@ -185,6 +188,7 @@ class Bars:
     caption: str = ""
 
     def __post_init__(self) -> None:
+        check_kind(self.title, str, "title of a figure", expected="text")
         _freeze(self, "values", 1)
         _check_length("labels", self.labels, "bars", len(self.values))
         if self.errors is not None:

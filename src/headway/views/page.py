@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from headway.errors import UsageError, check_kind
 from headway.provenance import Provenance
 from headway.tables.cells import cell_texts
 from headway.tables.table import Table
 from headway.tokens.labels import printable
-from headway.views.figures import Figure, HeatMap
+from headway.views.figures import Bars, Figure, HeatMap, Lines, Scatter
 from headway.views.still import to_svg
 from headway.views.themes import THEMES
 
@@ -31,6 +33,13 @@ class PageTable:
     table: Table
     limit: int | None = 20
 
+    def __post_init__(self) -> None:
+        check_kind(self.caption, str, "caption of a table", expected="text")
+        check_kind(self.table, Table, "a table on a page", expected="a Table")
+        if self.limit is not None and (type(self.limit) is not int or self.limit < 0):
+            expected = "a whole number >= 0, or None for all"
+            raise UsageError("rows of a table on a page", expected=expected, got=repr(self.limit))
+
 
 @dataclass(frozen=True)
 class Section:
@@ -44,6 +53,13 @@ class Section:
     figures: Sequence[Figure] = ()
     tables: Sequence[PageTable] = ()
     notes: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        check_kind(self.title, str, "title of a section", expected="text")
+        _check_all(self.paragraphs, str, "paragraphs of a section", "texts")
+        _check_all(self.figures, (HeatMap, Lines, Scatter, Bars), "figures of a section", "figures")
+        _check_all(self.tables, PageTable, "tables of a section", "PageTables")
+        _check_all(self.notes, str, "notes of a section", "texts")
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,17 @@ class Page:
     provenance: Provenance | None = None
     command: str = ""
 
+    def __post_init__(self) -> None:
+        check_kind(self.title, str, "title of a page", expected="text")
+        check_kind(self.command, str, "command of a page", expected="text")
+        check_kind(self.provenance, (Provenance, NoneType), "provenance of a page", expected="a Provenance")
+        _check_all(self.lead, str, "lead of a page", "paragraphs")
+        _check_all(self.sections, Section, "sections of a page", "Sections")
+        _check_all(self.facts, tuple, "facts of a page", "(name, value) pairs of text")
+        for fact in self.facts:
+            if len(fact) != 2 or not all(isinstance(part, str) for part in fact):
+                raise UsageError("facts of a page", expected="(name, value) pairs of text", got=repr(fact)[:60])
+
 
 def page_html(page: Page) -> str:
     """The page as one HTML document that opens anywhere, offline.
@@ -72,9 +99,18 @@ def page_html(page: Page) -> str:
     >>> "<h1>A &lt;b&gt; study</h1>" in page_html(Page("A <b> study", ["What was found."], []))
     True
     """
+    check_kind(page, Page, "not a page", expected="a Page")
     names = _anchors([section.title for section in page.sections])
     sections = [_section(section, name) for section, name in zip(page.sections, names, strict=True)]
     return _template().render(page=page, sections=sections, themes=THEMES, foot=_foot(page))
+
+
+def _check_all(values: object, kinds: type | tuple[type, ...], what: str, each: str) -> None:
+    """Raise UsageError for what is no sequence of these, a single text included."""
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise UsageError(what, expected=f"a list of {each}", got=type(values).__name__)
+    for value in values:
+        check_kind(value, kinds, what, expected=f"a list of {each}")
 
 
 def _section(section: Section, anchor: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headway.errors import UsageError
+from headway.errors import UsageError, counted
 from headway.tables.cells import cell_texts
 from headway.tables.table import FLAG, Table
 from headway.tokens.labels import printable
@@ -148,4 +148,4 @@ def _footer(table: Table, shown: int) -> str:
     left_out = int(table.meta.get("rows_left_out", 0)) + len(table) - shown
     total = shown + left_out
     more = f", {left_out} of them not shown" if left_out else ""
-    return f"{total} row{'s' * (total != 1)}{more}; processing: {printable(table.provenance.processing)}"
+    return f"{counted(total, 'row')}{more}; processing: {printable(table.provenance.processing)}"

@@ -111,7 +111,7 @@ def test_report_of_a_model_without_text_says_what_is_missing(
         (["train", "two-layer", "-o", "OCCUPIED", "--resume"], 2, "no run to go on with"),
         (["train", "two-layer", "-o", "x", "--resume", "--tokens", "9"], 2, "its own text, tokens and seed"),
         (["train", "two-layer", "-o", "x", "--seed", "-1"], 2, "--seed; expected a whole number from 0"),
-        (["train", "two-layer", "-o", "x", "--tokens", "0"], 2, "--tokens; expected at least 1"),
+        (["train", "two-layer", "-o", "x", "--tokens", "0"], 2, "--tokens; expected a whole number from 1 to 2^63 - 1"),
         (["train", "two-layer", "-o", "x", "--device", "meta"], 2, "meta: this device cannot be used"),
         (["train", "two-layer", "-o", "x", "--device", "cuda:77"], 2, "cuda:77: this device cannot be used"),
         (["train", "two-layer", "-o", "x", "--device", "hpu"], 2, "hpu: this device cannot be used"),

@@ -9,7 +9,7 @@ import torch
 
 from headway.model.forward import logits, run
 from headway.model.room import room
-from tests.support.random_models import random_weights
+from support.random_models import random_weights
 
 CPU = torch.device("cpu")
 

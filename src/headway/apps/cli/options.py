@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from headway.errors import UsageError
 
@@ -19,6 +19,21 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "float64", "bfloat16")
 
+
+def _path(_: object, tokens: Sequence[Token]) -> Path:
+    """A path as typed. Path("") would be the current folder, which is not what an empty variable of a script means."""
+    (token,) = tokens
+    if not token.value:
+        raise UsageError(token.keyword or "path", expected="a path", got="nothing")
+    return Path(token.value)
+
+
+def _paths(_: object, tokens: Sequence[Token]) -> list[Path]:
+    return [_path(Path, (token,)) for token in tokens]
+
+
+Place = Annotated[Path | None, Parameter(name=["-o", "--output"], converter=_path, n_tokens=1)]
+Texts = Annotated[list[Path] | None, Parameter(consume_multiple=True, converter=_paths)]
 
 Model = Annotated[str, Parameter(help="A path (archive, RUN, RUN@STEP) or zoo:NAME.")]
 Processing = Annotated[
@@ -43,7 +58,7 @@ class Output:
     """
 
     json: Annotated[bool, Parameter(show_default=False)] = False
-    o: Annotated[Path | None, Parameter(name=["-o", "--output"])] = None
+    o: Place = None
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], show_default=False)] = False
 
 
@@ -58,7 +73,7 @@ class TableOutput(Output):
         Write the table to this file (.parquet, .csv or .json) instead of showing it.
     """
 
-    o: Annotated[Path | None, Parameter(name=["-o", "--output"])] = None
+    o: Place = None
 
     def __post_init__(self) -> None:
         if self.o is not None:
@@ -78,7 +93,7 @@ class Text:
         Files or folders to read; the held-out text the model carries, or a packaged sample, when left out.
     """
 
-    text: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None
+    text: Texts = None
 
 
 @Parameter(name="*")
@@ -150,3 +165,15 @@ class Compute:
                 next_step="Choose cpu, or cuda or mps where the machine has one",
             ) from error
         return device, getattr(torch, self.dtype) if self.dtype else None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Training(Compute):
+    """How a model is trained.
+
+    Parameters
+    ----------
+    dtype
+        Precision: float32, float64 or bfloat16; float32 when left out.
+    """

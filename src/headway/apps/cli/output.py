@@ -7,11 +7,9 @@ import shutil
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headway.apps.cli.options import Output, TableOutput
-from headway.tables.atomic import check_place
 from headway.tables.files import write_table
 from headway.tables.table import Table
 from headway.tokens.labels import printable
@@ -55,14 +53,6 @@ def width() -> int:
     if sys.stdout.isatty() or os.environ.get("COLUMNS"):
         return shutil.get_terminal_size((80, 24)).columns
     return UNLIMITED
-
-
-def check_folder(folder: Path, *names: str) -> None:
-    """Refuse, before the work, a folder that could not be made or could not take these files."""
-    for name in names:
-        above = [folder / name, *(folder / name).parents]
-        # os.path.exists is calm about names that are too long, where Path.exists raises.
-        check_place(next(place for place in above if os.path.exists(place.parent)))  # noqa: PTH110
 
 
 def remark(text: str, output: Output) -> None:

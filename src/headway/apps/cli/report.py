@@ -7,7 +7,9 @@ import textwrap
 from pathlib import Path
 
 from headway.apps.cli.options import Compute, Model, Output, Study
-from headway.apps.cli.output import check_folder, remark, stages, width
+from headway.apps.cli.output import remark, stages, width
+from headway.errors import counted
+from headway.tables.atomic import check_folder
 
 
 def report(
@@ -46,4 +48,4 @@ def report(
     else:
         for line in found.summary:
             print(textwrap.fill(line, width=min(100, width()), subsequent_indent="  "))
-    remark(f"wrote {page} and {len(found.tables)} tables in {folder / 'tables'}", output)
+    remark(f"wrote {page} and {counted(len(found.tables), 'table')} in {folder / 'tables'}", output)

@@ -10,22 +10,24 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from headway.apps.cli.options import Compute, Output
+from headway.apps.cli.options import Compute, Output, Texts, Training
 from headway.apps.cli.output import remark
-from headway.errors import UsageError
+from headway.errors import UsageError, counted
 
 if TYPE_CHECKING:
+    from headway.model.weights import Weights
     from headway.sources.trained.loop import Progress
+    from headway.sources.trained.recipes import Recipe
 
 
 def train(
     recipe: str,
     /,
     *,
-    text: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
+    text: Texts = None,
     tokens: int | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
-    compute: Compute = Compute(),
+    compute: Training = Training(),
     output: Output = Output(),
 ) -> None:
     """Train a small model from text: zero-layer, one-layer or two-layer. Ctrl-C saves; --resume goes on bit for bit.
@@ -41,29 +43,16 @@ def train(
     resume
         Go on with the run in -o.
     """
-    from headway.sources.trained.corpus import read_corpus
-    from headway.sources.trained.recipes import recipe as named
-    from headway.sources.trained.training import nothing_begun
-    from headway.sources.trained.training import train as run
+    from headway.sources.trained.stopping import resume_command, told_how_to_go_on
 
     if resume and (text is not None or tokens is not None or compute.seed):
         raise UsageError("a resumed run keeps its own text, tokens and seed", next_step="Leave those options out")
-    changes = {"seed": compute.seed} | ({} if tokens is None else {"tokens": tokens})
-    if tokens is not None and tokens < 1:
-        raise UsageError("--tokens", expected="at least 1", got=tokens)
+    if tokens is not None and not 1 <= tokens < 2**63:
+        raise UsageError("--tokens", expected="a whole number from 1 to 2^63 - 1", got=tokens)
     out = output.o or Path("runs") / recipe
-    chosen = named(recipe, **changes)
-    _check_folder(out, recipe, resume)  # before anything is read
-    bar = _Bar(output)
-    try:
-        with compute.as_default():  # a device that is not there is refused before anything is read
-            with nothing_begun(out):
-                if text is not None:
-                    remark(f"reading {', '.join(map(str, text))} ...", output)
-                corpus = None if text is None else read_corpus(text)
-            weights = run(chosen, out, corpus=corpus, resume=resume, on_progress=bar)
-    finally:
-        bar.close()
+    dtype = compute.dtype or "float32"
+    with told_how_to_go_on(out, lambda: resume_command(recipe, out, dtype=dtype, device=compute.device)):
+        weights = _trained(_changed(recipe, compute, tokens), out, text, resume, (compute, output))
     card = weights.carried.card if weights.carried else {}
     if output.json:
         meta = weights.provenance.to_dict()
@@ -71,12 +60,38 @@ def train(
         print(json.dumps({"schema": "headway/train@1", "meta": {**meta, "card": dict(card)}, "rows": [row]}))
     else:
         losses = ", ".join(f"{part} {loss:.3f}" for part, loss in card["losses"].items())
-        print(f"{out / 'model.safetensors'}: {card['tokens_seen']:,} tokens; loss in nats: {losses}")
+        print(f"{out / 'model.safetensors'}: {counted(card['tokens_seen'], 'token')}; loss in nats: {losses}")
     remark(f"Study it with: headway report {out}", output)
 
 
+def _changed(name: str, compute: Compute, tokens: int | None) -> Recipe:
+    from headway.sources.trained.recipes import recipe
+
+    return recipe(name, seed=compute.seed, **({} if tokens is None else {"tokens": tokens}))
+
+
+def _trained(
+    recipe: Recipe, out: Path, text: list[Path] | None, resume: bool, options: tuple[Compute, Output]
+) -> Weights:
+    """The trained model; the folder is checked before anything is read, the device before the text is."""
+    from headway.sources.trained.corpus import read_corpus
+    from headway.sources.trained.training import train as run
+
+    compute, output = options
+    _check_folder(out, recipe.name, resume)
+    bar = _Bar(output)
+    try:
+        with compute.as_default():
+            if text is not None:
+                remark(f"reading {', '.join(map(str, text))} ...", output)
+            corpus = None if text is None else read_corpus(text)
+            return run(recipe, out, corpus=corpus, resume=resume, on_progress=bar)
+    finally:
+        bar.close()
+
+
 def _check_folder(out: Path, recipe: str, resume: bool) -> None:
-    """Raise UsageError unless `out` is free, or to resume, holds a run of this recipe."""
+    """Raise unless `out` is free and can be written, or to resume, holds a run of this recipe."""
     from headway.sources.trained.run_folder import RunFolder
 
     folder = RunFolder(out)
@@ -86,6 +101,7 @@ def _check_folder(out: Path, recipe: str, resume: bool) -> None:
         raise UsageError("no run to go on with", where=str(out), next_step="Leave --resume out to begin one")
     elif (other := folder.about()["recipe"]["name"]) != recipe:
         raise UsageError("the run is of another recipe", where=str(out), expected=recipe, got=other)
+    folder.check_place()
 
 
 class _Bar:

@@ -82,6 +82,8 @@ class Recipe:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Recipe:
         """Inverse of `to_dict`. Raises ConfigProblem for unknown fields, as the recipe itself for odd ones."""
+        if not isinstance(data, Mapping):
+            raise ConfigProblem("a recipe", expected="named fields", got=type(data).__name__)
         known = {f.name for f in dataclasses.fields(cls)}
         if unknown := set(data) - known:
             raise ConfigProblem("unknown recipe fields", got=", ".join(sorted(unknown)))
@@ -106,5 +108,5 @@ def recipe(name: str, **changes: Any) -> Recipe:
     50
     """
     if name not in RECIPES:
-        raise UnknownName(f"no recipe {name!r}", next_step=did_you_mean(name, RECIPES))
+        raise UnknownName(f"no recipe {name!r}", next_step=did_you_mean(str(name), RECIPES))
     return Recipe.from_dict({**RECIPES[name].to_dict(), **changes})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from headway.sources.trained.data import bigram_counts
 from headway.sources.trained.loop import State
 from headway.sources.trained.recipes import Recipe
 from headway.sources.trained.run_paths import RunPaths
-from headway.tables.atomic import write_atomic, write_bytes_atomic
+from headway.tables.atomic import check_folder, write_atomic, write_bytes_atomic
 
 _LOST = "Put a copy back, or start a new run"
 
@@ -36,7 +37,7 @@ class RunFolder(RunPaths):
 
         What a start that was killed before `run.json` leaves behind is no run, and may be written over.
         """
-        if not self.path.exists():
+        if not os.path.exists(self.path):  # noqa: PTH110 - Path.exists raises for a name that is too long
             return
         if not self.path.is_dir():
             raise UsageError("not a folder", where=str(self.path), next_step="Name a new folder with -o")
@@ -45,6 +46,10 @@ class RunFolder(RunPaths):
             return
         hint = "Add --resume to go on with it, or name" if self.exists else "Name"
         raise UsageError("the run folder is not empty", where=str(self.path), next_step=f"{hint} another with -o")
+
+    def check_place(self) -> None:
+        """Raise WriteProblem, before any work, when the run could not be written here."""
+        check_folder(self.path, "run.json", "snapshots/step-1.safetensors")
 
     def start(self, about: Mapping[str, Any], ids: Mapping[str, np.ndarray]) -> None:
         """Lay out a new run. Raises UsageError when the folder already holds one or other files."""

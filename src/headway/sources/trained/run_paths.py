@@ -10,6 +10,7 @@ RUN/model.safetensors     the finished model with its card
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ class RunPaths:
     @property
     def exists(self) -> bool:
         """Whether a run was ever started here."""
-        return (self.path / "run.json").is_file()
+        return os.path.isfile(self.path / "run.json")  # noqa: PTH113 - Path.is_file raises for a name that is too long
 
     @property
     def model_path(self) -> Path:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from headway.errors import Interrupted, TextProblem, UsageError
+from headway.errors import ShapeProblem, TextProblem, UsageError, check_kind, check_path, counted
 from headway.model.archive import save
 from headway.model.forward import logits
-from headway.model.weights import Weights
+from headway.model.weights import Weights, check_weights
 from headway.provenance import Provenance
 from headway.sources.trained.bpe import train_bpe
 from headway.sources.trained.corpus import SPLITS, Corpus, standard_library
 from headway.sources.trained.data import Windows, encode_files
-from headway.sources.trained.loop import Progress, State, Training, initial_state, optimise
+from headway.sources.trained.loop import Progress, Training, initial_state, optimise
 from headway.sources.trained.recipes import RECIPES, Recipe
 from headway.sources.trained.run_folder import RunFolder
+from headway.sources.trained.stopping import resume_command, told_how_to_go_on
 from headway.tokens.tokenizer import Tokenizer
 
 _LOG_EVERY = 50  # steps between lines of the log
@@ -46,20 +46,36 @@ def train(
     where weights are kept. Raises Interrupted after Ctrl-C with everything saved, or before the first step with nothing
     begun; UsageError when `out` holds something else, or a run in another precision than torch's default dtype.
     """
+    check_kind(recipe, Recipe, "what to train", expected="a Recipe", next_step="recipe('two-layer') makes one")
+    check_kind(corpus, (Corpus, NoneType), "text to train on", expected="a Corpus", next_step="read_corpus(paths)")
+    check_path(out, "the folder of a run")
     folder = RunFolder(Path(out))
-    if not (resume and folder.exists):
-        folder.require_empty()  # before minutes go into reading the text
-        with nothing_begun(out):
-            _start(folder, recipe, corpus, on_progress or (lambda _: None))
+    tell: Callable[[Progress], None] = on_progress or (lambda _: None)
+    with told_how_to_go_on(out, lambda: _resuming(recipe, out)):
+        begun = resume and folder.exists
+        if not begun:
+            folder.require_empty()  # before minutes go into reading the text
+        folder.check_place()
+        if not begun:
+            _start(folder, recipe, corpus, tell)
+        recipe = Recipe.from_dict(folder.about()["recipe"])
+        return _go_on(folder, tell, on_snapshot)
+
+
+def _go_on(
+    folder: RunFolder, on_progress: Callable[[Progress], None], on_snapshot: Callable[[int, Weights], None] | None
+) -> Weights:
+    """From where the run in the folder stands to its finished model."""
     folder.make()
     about = folder.about()
+    _check_precision(about.get("dtype"), folder.path)
     recipe = Recipe.from_dict(about["recipe"])
     tokenizer = Tokenizer.from_json(about["tokenizer"], where=str(folder.path / "run.json"))
     ids = folder.ids()
-    config = recipe.config(_bos(tokenizer))
-    state = folder.load_state(initial_state(recipe, config))
-    _check_precision(state, out)
-    training = Training(recipe, config, state)
+    state = folder.load_state(initial_state(recipe, recipe.config(_bos(tokenizer))))
+    if state.step:
+        _check_precision(_dtype_name(state.tensors["W_E"].dtype), folder.path)
+    training = Training(recipe, recipe.config(_bos(tokenizer)), state)
     windows = Windows(ids["training"], recipe.n_ctx, _bos(tokenizer), recipe.seed)
 
     def keep(step: int, weights: Weights) -> None:
@@ -69,25 +85,13 @@ def train(
         if on_snapshot is not None:
             on_snapshot(step, described)
 
-    try:
-        recent: list[float] = []
-        for loss in optimise(
-            training,
-            windows,
-            save=folder.save_state,
-            on_snapshot=keep,
-            on_progress=on_progress,
-        ):
-            recent.append(loss)
-            if training.step % _LOG_EVERY == 0:
-                folder.log(step=training.step, training=sum(recent) / len(recent))
-                recent.clear()
-        return _finish(folder, training.snapshot(), about, ids)
-    except Interrupted as stop:
-        raise Interrupted(stop.what, where=stop.where, next_step=f"Go on with: {_resuming(recipe, out)}") from None
-    except KeyboardInterrupt:  # the second Ctrl-C, or one while the finished model is measured
-        stopped = "stopped at once; what was saved before stays"
-        raise Interrupted(stopped, where=str(out), next_step=f"Go on with: {_resuming(recipe, out)}") from None
+    recent: list[float] = []
+    for loss in optimise(training, windows, save=folder.save_state, on_snapshot=keep, on_progress=on_progress):
+        recent.append(loss)
+        if training.step % _LOG_EVERY == 0:
+            folder.log(step=training.step, training=sum(recent) / len(recent))
+            recent.clear()
+    return _finish(folder, training.snapshot(), about, ids)
 
 
 def held_out_loss(weights: Weights, ids: np.ndarray, windows: int | None = None) -> float:
@@ -95,6 +99,10 @@ def held_out_loss(weights: Weights, ids: np.ndarray, windows: int | None = None)
 
     The windows tile the row of ids; `windows` limits how many are read, evenly spread. Every token counts once.
     """
+    check_weights(weights)
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "iu":
+        got = f"{ids.shape} {ids.dtype}" if isinstance(ids, np.ndarray) else type(ids).__name__
+        raise ShapeProblem("held-out ids", expected="an array of whole numbers, (n,)", got=got)
     c = weights.config
     bos = [c.bos] if c.bos is not None else []
     n = c.n_ctx
@@ -118,41 +126,26 @@ def held_out_loss(weights: Weights, ids: np.ndarray, windows: int | None = None)
     return total / len(starts)
 
 
-@contextmanager
-def nothing_begun(out: str | Path) -> Generator[None]:
-    """While a text is made ready: Ctrl-C becomes Interrupted, saying that no run was begun."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise Interrupted(
-            "stopped before training began; there is nothing to resume",
-            where=str(out),
-            next_step="Start again with the same command",
-        ) from None
-
-
-def _check_precision(state: State, out: str | Path) -> None:
+def _check_precision(begun: str | None, out: Path) -> None:
     """Raise UsageError where going on would round what was trained, or pretend to a precision it never had."""
-    kept, here = state.tensors["W_E"].dtype, torch.get_default_dtype()
-    if state.step and kept != here:
+    here = _dtype_name(torch.get_default_dtype())
+    if begun is not None and begun != here:
         raise UsageError(
             "a run goes on in the precision it was begun in",
             where=str(out),
-            expected=_dtype_option(kept),
-            got=_dtype_option(here),
+            expected=f"--dtype {begun}",
+            got=f"--dtype {here}",
         )
 
 
 def _resuming(recipe: Recipe, out: str | Path) -> str:
     """The command line that goes on with this run as it runs now."""
-    dtype, device = torch.get_default_dtype(), torch.get_default_device().type
-    options = "" if dtype == torch.float32 else f" {_dtype_option(dtype)}"
-    options += "" if device == "cpu" else f" --device {device}"
-    return f"headway train {recipe.name} -o {shlex.quote(str(out))} --resume{options}"
+    dtype, device = _dtype_name(torch.get_default_dtype()), torch.get_default_device().type
+    return resume_command(recipe.name, out, dtype=dtype, device=device)
 
 
-def _dtype_option(dtype: torch.dtype) -> str:
-    return f"--dtype {str(dtype).removeprefix('torch.')}"
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _start(folder: RunFolder, recipe: Recipe, given: Corpus | None, tell: Callable[[Progress], None]) -> None:
@@ -162,7 +155,7 @@ def _start(folder: RunFolder, recipe: Recipe, given: Corpus | None, tell: Callab
     if given is None:
         doing("reading the standard library")
     corpus = given or standard_library()
-    doing(f"making a tokenizer from {len(corpus.files):,} files")
+    doing(f"making a tokenizer from {counted(len(corpus.files), 'file')}")
     tokenizer = train_bpe((text for _, text in corpus.split("training")), recipe.d_vocab)
     doing("encoding the text")
     ids = {part: encode_files(corpus.split(part), tokenizer) for part in SPLITS}
@@ -177,6 +170,7 @@ def _start(folder: RunFolder, recipe: Recipe, given: Corpus | None, tell: Callab
             "tokens": {part: len(ids[part]) for part in SPLITS},
         },
         "tokenizer": tokenizer.to_json(),
+        "dtype": _dtype_name(torch.get_default_dtype()),
     }
     folder.start(about, ids)
 
