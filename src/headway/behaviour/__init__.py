@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = attach(
         "in_context_score": "headway.behaviour.icl",
         "induction_gain": "headway.behaviour.repeated",
         "loss_by_position": "headway.behaviour.icl",
+        "olsson_copying_scores": "headway.behaviour.olsson",
         "pattern_scores": "headway.behaviour.patterns",
         "prefix_matching": "headway.behaviour.repeated",
         "prefix_matching_scores": "headway.behaviour.repeated",

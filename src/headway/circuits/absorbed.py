@@ -53,27 +53,49 @@ def readers(weights: Weights, via: str, offset: int, d: int) -> Side:
     """Readers R of W_QK^T (Q), W_QK (K) or W_OV (V), k = min(d_head, d_model) rows each."""
     group, turn = weights.config.group, rotation(-offset, weights.config)
     outer, inner = {"Q": ("W_K", "W_Q"), "K": ("W_Q", "W_K"), "V": ("W_O", "W_V")}[via]
-    left, right = _unit_scale(getattr(weights, outer)), _unit_scale(getattr(weights, inner))
+    left, right = unit_scale(getattr(weights, outer)), unit_scale(getattr(weights, inner))
     left = _triangle(left if outer == "W_O" else left.mT)
     if via != "V":
         left = left @ (turn.T if via == "Q" else turn).to(left)
-    left, right = (_per_head(t, name, group) for t, name in ((left, outer), (right, inner)))
-    product, dead = _normalised(left, right)
-    square, trace = _square_of_gram(product), torch.linalg.matrix_norm(product).square()
-    one = torch.ones(len(trace), dtype=torch.float64)
-    return Side(product, dead, _anisotropy(trace, square, d), one, square.sqrt())
+    left, right = (per_head(t, name, group) for t, name in ((left, outer), (right, inner)))
+    return side(*_normalised(left, right), d)
 
 
-def writers(weights: Weights, centred: bool) -> Side:
-    """Writers W^T of W_OV, k = min(d_head, d_model) rows each; f and share of the part that a centred read can see."""
-    d = weights.config.d_model - centred
-    left = _per_head(_triangle(_unit_scale(weights.W_V).mT), "W_V", weights.config.group)
-    product, dead = _normalised(left, _unit_scale(weights.W_O).mT)
-    moved = product - product.mean(-1, keepdim=True) if centred else product
-    square, trace = _square_of_gram(moved), torch.linalg.matrix_norm(moved).square()
-    share = trace.masked_fill(trace <= torch.finfo(trace.dtype).eps, 0).cpu().double()
-    whole = _square_of_gram(product) if centred else square
-    return Side(product, dead, _anisotropy(trace, square, d), share, whole.sqrt())
+def writers(weights: Weights, centred: bool, *, unread: Float[Tensor, " d_model"] | None = None) -> Side:
+    """Writers W^T of W_OV, k = min(d_head, d_model) rows each; f and share of the part that a centred read can see.
+
+    unread: the unit direction that no read sees, all ones over sqrt(d_model) unless the stream has another basis.
+    """
+    left = per_head(_triangle(unit_scale(weights.W_V).mT), "W_V", weights.config.group)
+    product, dead = _normalised(left, unit_scale(weights.W_O).mT)
+    moved = seen_part(product, unread) if centred else None
+    return side(product, dead, weights.config.d_model - centred, moved)
+
+
+def side(
+    matrices: Float[Tensor, "head k d_model"],
+    dead: Bool[np.ndarray, " head"],
+    d: int,
+    moved: Float[Tensor, "head k d_model"] | None = None,
+) -> Side:
+    """A side of matrices of norm 1 (0 where dead); `moved` is the part that a rotation of the null moves, None for all."""
+    part = matrices if moved is None else moved
+    square, trace = _square_of_gram(part), torch.linalg.matrix_norm(part).square()
+    if moved is None:
+        share, whole = torch.ones(len(trace), dtype=torch.float64), square
+    else:
+        share = trace.masked_fill(trace <= torch.finfo(trace.dtype).eps, 0).cpu().double()
+        whole = _square_of_gram(matrices)
+    return Side(matrices, dead, _anisotropy(trace, square, d), share, whole.sqrt())
+
+
+def seen_part(
+    rows: Float[Tensor, "*batch k d_model"], unread: Float[Tensor, " d_model"] | None = None
+) -> Float[Tensor, "*batch k d_model"]:
+    """Rows without their part along a unit direction, the mean of their entries when it is None."""
+    if unread is None:
+        return rows - rows.mean(-1, keepdim=True)
+    return rows - (rows @ unread)[..., None] * unread
 
 
 def pair_scores(reads: Sequence[Side], writes: Side, layer: Int[Tensor, " head"]) -> list[Float[Tensor, "head head"]]:
@@ -134,7 +156,7 @@ def _anisotropy(trace: Tensor, trace_of_square: Tensor, d: int) -> Float[Tensor,
     return anisotropy(trace, trace_of_square, d).cpu().double()
 
 
-def _unit_scale(matrices: Tensor) -> Tensor:
+def unit_scale(matrices: Tensor) -> Tensor:
     """In at least float32, and of a size at which no norm over- or underflows: scores do not see scale."""
     m = at_least_float32(matrices.detach())
     size = torch.linalg.matrix_norm(m)
@@ -163,6 +185,6 @@ def _triangle(outer: Float[Tensor, "layer head d_model d_head"]) -> Float[Tensor
     return torch.stack(layers)
 
 
-def _per_head(matrices: Tensor, name: str, group: int) -> Tensor:
-    """Key and value matrices repeated for the query heads that share them."""
+def per_head(matrices: Tensor, name: str, group: int) -> Tensor:
+    """Key and value matrices repeated for the query heads that share them; `name` is that of the matrix."""
     return matrices.repeat_interleave(group, dim=1) if group > 1 and name in {"W_K", "W_V"} else matrices

@@ -3,37 +3,39 @@
     Q: ||W_QK^T W_OV|| / (||W_QK|| ||W_OV||)   K: ||W_QK W_OV|| / (...)   V: ||W_OV(reader) W_OV(writer)|| / (...)
 
 Frobenius norms, so the order of the factors matters: a cyclic permutation keeps eigenvalues, not this
-(Elhage et al. 2021, "Composition", with its erratum). Biases are in none of the matrices.
+(Elhage et al. 2021, "Composition", with its erratum). Biases are in none of the matrices. The tight score divides by
+what the two spectra allow at most instead of by the product of both norms.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
-import polars as pl
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from headway.algebra.chain import unit_factors
 from headway.algebra.low_rank import LowRank
-from headway.algebra.null import composition_null
-from headway.circuits.absorbed import Side, pair_scores, readers, writers
-from headway.errors import BadInput, CannotCompose, UsageError
+from headway.circuits.absorbed import Side
+from headway.circuits.pairs import (
+    BIASES_LEFT_OUT,
+    FLAG,
+    FORBIDDEN_LEFT_OUT,
+    NAMES,
+    PERCENTILE,
+    Pairs,
+    check_via,
+    pair_frame,
+    scored,
+)
+from headway.errors import BadInput, CannotCompose
 from headway.ids import HeadId
-from headway.model.config import ModelConfig
 from headway.model.head import Head, check_heads
-from headway.model.process import processed
-from headway.model.weights import Weights, check_weights
+from headway.model.positions import check_offset
+from headway.model.weights import Weights
 from headway.tables.table import Column, Table
 
-VIAS = ("Q", "K", "V")
-
 COLUMNS = {
-    "reader": Column("the later head"),
-    "writer": Column("the earlier head, whose output the reader may read"),
-    "via": Column("what of the reader the writer feeds: Q, K or V"),
+    **NAMES,
     "score": Column(
         "||reader circuit x writer's W_OV|| over the product of both norms, Frobenius", "dimensionless", 0, 1
     ),
@@ -43,19 +45,25 @@ COLUMNS = {
     "z": Column(
         "(score^2 - its mean under that rotation) / its standard deviation; large is not yet proof", "dimensionless"
     ),
-    "percentile": Column(
-        "percent of all allowed pairs with this via that score at most as much; ties share", "percent", 0, 100
-    ),
+    "percentile": PERCENTILE,
     "reverse_score": Column(
         "the same score with the two heads' roles exchanged, an order no path takes", "dimensionless", 0, 1
     ),
-    "flag": Column("why a value of this row is missing"),
+    "flag": FLAG,
 }
-_SCHEMA = pl.Schema({name: pl.Float64() if column.unit else pl.String() for name, column in COLUMNS.items()})
-_NOTES = (
-    "Biases are not in these matrices.",
+TIGHT_COLUMNS = COLUMNS | {
+    "score": Column(
+        "||reader circuit x writer's W_OV|| over the most that a rotation between them could make it, the root of the sum "
+        "of products of both sorted squared singular values",
+        "dimensionless",
+        0,
+        1,
+    )
+}
+NOTES = (
+    BIASES_LEFT_OUT,
     "z compares with random directions only; trained heads share directions, so read percentile and reverse_score too.",
-    "Pairs that layer order forbids have no row.",
+    FORBIDDEN_LEFT_OUT,
 )
 
 
@@ -82,36 +90,35 @@ def composition_scores(
     >>> composition_scores(induction_model().weights, via="K").rows()[0]["writer"]
     'L0H0'
     """
-    check_weights(weights)
-    vias = _vias(via)
-    chosen = None if reader is None else _reader(weights, reader)
-    _check_offset(offset)
-    seen = processed(weights.check_finite(), processing).check_finite()
-    found = _pairs(seen.config)
-    centred = "reads centred" in seen.provenance.steps
-    d = seen.config.d_model - centred
-    frame = pl.DataFrame(schema=_SCHEMA)
-    if len(found[0]):
-        writes = writers(seen, centred)
-        reads = [readers(seen, v, offset, d) for v in vias]
-        every = pair_scores(reads, writes, _layers(seen.config))
-        ids = np.array([str(head) for head in seen.head_ids()])
-        frame = pl.concat(
-            _frame(v, side, writes, scores, (ids, found, d)) for v, side, scores in zip(vias, reads, every, strict=True)
-        )
-    if chosen is not None:
-        frame = frame.filter(pl.col("reader") == str(chosen))
-    options = {"via": "".join(vias), "offset": offset} | ({} if chosen is None else {"reader": str(chosen)})
-    origin = replace(seen.provenance, weights=weights.content_hash()).with_options(None, **options)
-    meta = {
-        "dtype": str(torch.promote_types(seen.dtype, torch.float32)).removeprefix("torch."),
-        "null": f"random rotation between reader and writer in d={d} dimensions, both spectra kept",
-        "positions": seen.config.positions,
-        "notes": list(_NOTES),
-    }
-    if not len(found[0]):
-        meta["empty"] = f"no head has an earlier head: {seen.config.n_layers} layers of {seen.config.n_heads} heads"
-    return Table(frame, COLUMNS, origin, meta).sort("score", descending=True)
+    pairs = Pairs.of(weights, via, reader, (processing, offset))
+    frames = [pair_frame(pairs, v, sides, scores) for v, sides, scores in scored(pairs)]
+    return pairs.table(frames, COLUMNS, {"null": pairs.null_text, "notes": NOTES})
+
+
+def tight_composition_scores(
+    weights: Weights,
+    *,
+    via: str | None = None,
+    reader: str | HeadId | None = None,
+    processing: str = "folded",
+    offset: int = 0,
+) -> Table:
+    """Composition over the most that it could be: ||A B|| / sqrt(sum_i s_i(A)^2 s_i(B)^2), singular values sorted.
+
+    A is the reader's circuit, B the writer's W_OV. 1 when the strongest direction that is written is the one that is read
+    the strongest, the second strongest the second, and so on (von Neumann's trace inequality); where the product of both
+    norms is divided by, a pair whose spectra are flat can never come near 1, and the less so the wider the head.
+    Arguments, order of rows, flags and errors as in `composition_scores`; z is the same number, since the two scores
+    differ by a factor that no rotation changes, and null_rms is 1/sqrt(d) times that factor. (Turner, see
+    `composition_scores` for the score it tightens.)
+
+    >>> from headway.sources.handmade import induction_model
+    >>> round(tight_composition_scores(induction_model().weights, via="K").rows()[0]["score"], 6)
+    1.0
+    """
+    pairs = Pairs.of(weights, via, reader, (processing, offset))
+    frames = [pair_frame(pairs, v, sides, scores, _tightness(*sides)) for v, sides, scores in scored(pairs)]
+    return pairs.table(frames, TIGHT_COLUMNS, {"null": pairs.null_text, "notes": NOTES})
 
 
 def composition_score(reader: Head, writer: Head, via: str, *, offset: int = 0) -> float:
@@ -127,7 +134,8 @@ def composition_score(reader: Head, writer: Head, via: str, *, offset: int = 0) 
     0.7071
     """
     check_heads(reader, writer)
-    (v,) = _vias(via, one=True)
+    check_offset(offset)
+    (v,) = check_via(via, one=True)
     if reader.id is not None and writer.id is not None and writer.id.layer >= reader.id.layer:
         raise CannotCompose(
             f"{reader.id} cannot read {writer.id}",
@@ -144,97 +152,8 @@ def composition_score(reader: Head, writer: Head, via: str, *, offset: int = 0) 
     return float((reads @ writes).norm()) / (norms[0] * norms[1])
 
 
-def _frame(
-    via: str,
-    reads: Side,
-    writes: Side,
-    scores: Float[Tensor, "head head"],
-    rest: tuple[np.ndarray, tuple[np.ndarray, np.ndarray], int],
-) -> pl.DataFrame:
-    """All rows of one via, unsorted; `rest` is names of heads, pairs of heads, and the null's dimension."""
-    names, (r, w), d = rest
-    flat_r, flat_w = torch.from_numpy(r), torch.from_numpy(w)
-    score, reverse = scores[flat_r, flat_w], scores[flat_w, flat_r]
-    if d > 1:
-        null = composition_null(reads.f[flat_r], writes.f[flat_w], d)
-        share = writes.share[flat_w].sqrt()
-        z, rms = null.z(score / share), share * null.rms
-    else:  # in one dimension there is nothing to rotate
-        z, rms = (torch.full_like(score, torch.nan) for _ in range(2))
-    dead = reads.dead[r] | writes.dead[w]
-    columns = {
-        "score": _values(score, dead),
-        "null_rms": _values(rms, dead),
-        "z": _values(z, dead),
-        "reverse_score": _values(reverse, reads.dead[w] | writes.dead[r]),
-    }
-    frame = pl.DataFrame(
-        {"reader": names[r], "writer": names[w]}
-        | {name: pl.Series(values, nan_to_null=True) for name, values in columns.items()}
-        | {"flag": _flags(columns, (r, w), (reads.dead, writes.dead), (names, "OV" if via == "V" else "QK"))},
-    )
-    rank = pl.col("score").rank("max") / pl.col("score").count() * 100
-    return frame.with_columns(via=pl.lit(via), percentile=rank).select(*COLUMNS).cast(_SCHEMA)
-
-
-def _layers(config: ModelConfig) -> Int[Tensor, " head"]:
-    return torch.arange(config.n_layers).repeat_interleave(config.n_heads)
-
-
-def _pairs(config: ModelConfig) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
-    """Flat indices (reader, writer) of every pair that layer order allows, by reader."""
-    layer = _layers(config).numpy()
-    r, w = np.nonzero(layer[:, None] > layer)
-    return r, w
-
-
-def _values(values: Tensor, missing: Bool[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
-    found = values.numpy()
-    return np.where(missing | ~np.isfinite(found), np.nan, found)
-
-
-def _flags(
-    columns: dict[str, Float[np.ndarray, " row"]],
-    pairs: tuple[np.ndarray, np.ndarray],
-    dead: tuple[Bool[np.ndarray, " flat"], Bool[np.ndarray, " flat"]],
-    names: tuple[np.ndarray, str],
-) -> list[str | None]:
-    """Why something is null in a row; None in the rows where nothing is."""
-    (reads, writes), (heads, circuit) = dead, names
-    flags: list[str | None] = [None] * len(pairs[0])
-    for row in np.nonzero(np.isnan(list(columns.values())).any(0))[0]:
-        r, w = pairs[0][row], pairs[1][row]
-        ahead = ((reads[r], f"zero circuit: {heads[r]} {circuit}"), (writes[w], f"zero circuit: {heads[w]} OV"))
-        back = ((reads[w], f"zero circuit: {heads[w]} {circuit}"), (writes[r], f"zero circuit: {heads[r]} OV"))
-        reasons = [reason for zero, reason in ahead if zero]
-        if not reasons and np.isnan(columns["z"][row]):
-            reasons.append("z: the null does not vary")
-        flags[row] = "; ".join([*reasons, *(f"reverse: {reason}" for zero, reason in back if zero)])
-    return flags
-
-
-def _vias(via: str | None, *, one: bool = False) -> tuple[str, ...]:
-    if via is None and not one:
-        return VIAS
-    if via not in VIAS:
-        raise UsageError("unknown composition", expected="via Q, K or V" + ("" if one else ", or None"), got=repr(via))
-    return (via,)
-
-
-def _reader(weights: Weights, reader: str | HeadId) -> HeadId:
-    """The reader named, if it has an earlier layer to read."""
-    found = weights.head_id(reader)
-    if found.layer == 0:
-        c = weights.config
-        last = f"L{c.n_layers - 1}H{c.n_heads - 1}"
-        raise CannotCompose(
-            f"{found} reads no other head: it is in the first layer",
-            expected=f"a reader from L1H0 to {last}" if c.n_layers > 1 else "a model of two layers or more",
-            got=str(found),
-        )
-    return found
-
-
-def _check_offset(offset: int) -> None:
-    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-        raise UsageError("an offset is destination minus source", expected="a whole number >= 0", got=repr(offset))
+def _tightness(reads: Side, writes: Side) -> Float[Tensor, "head head"]:
+    """What a residual score is multiplied by: 1 over the root of sum_i s_i(reader)^2 s_i(writer)^2, both of norm 1."""
+    spectra = [torch.linalg.svdvals(side.matrices).square().double().cpu() for side in (reads, writes)]
+    most = spectra[0] @ spectra[1].T
+    return most.masked_fill(most == 0, 1).rsqrt()  # zero circuits, which have no score

@@ -7,6 +7,8 @@ __getattr__, __dir__, __all__ = attach(
     {
         "Report": "headway.studies.report",
         "StudyText": "headway.studies.texts",
+        "copying_compared": "headway.studies.copying",
+        "eigenvalue_plane": "headway.studies.copying",
         "head_atlas": "headway.studies.heads",
         "induction_circuits": "headway.studies.induction",
         "report_model": "headway.studies.report",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,19 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from headway.circuits.composition import VIAS, composition_score, composition_scores
+from headway.circuits.composition import composition_score, composition_scores, tight_composition_scores
+from headway.circuits.pairs import VIAS
 from headway.errors import BadInput, CannotCompose, ShapeProblem, UnknownName, UsageError
 from headway.model.config import ModelConfig
 from headway.model.head import Head
 from headway.model.process import processed
 from headway.model.weights import Weights
+from headway.sources.handmade import induction_model, pointer_model, rotary_induction_model
+from headway.sources.handmade.built import Built
+from headway.tables.table import Table
+from support.composed import Key, agrees_with_draws, among_others, by_pair, circuits, rotations, stands_out
 from support.random_models import FEATURES, feature_name, random_weights
-
-
-def circuits(head: Head, offset: int = 0) -> dict[str, Tensor]:
-    """What each via multiplies, multiplied out."""
-    W_QK, W_OV = head.qk(offset).dense(), head.W_O @ head.W_V
-    return {"Q": W_QK.T, "K": W_QK, "V": W_OV}
 
 
 def by_hand(reader: dict[str, Tensor], writer: dict[str, Tensor], via: str) -> float:
@@ -30,13 +30,6 @@ def by_hand(reader: dict[str, Tensor], writer: dict[str, Tensor], via: str) -> f
     reads, W_OV = reader[via], writer["V"]
     norm = torch.linalg.matrix_norm
     return float(norm(reads @ W_OV) / (norm(reads) * norm(W_OV)))
-
-
-def cyclic(reader: Head, writer: Head) -> float:
-    """||W_K W_O W_V W_Q^T||: what a library once drew in place of K-composition (Elhage et al. 2021, erratum)."""
-    norm = torch.linalg.matrix_norm
-    product = reader.W_K @ writer.W_O @ writer.W_V @ reader.W_Q.T
-    return float(norm(product) / (norm(reader.W_Q.T @ reader.W_K) * norm(writer.W_O @ writer.W_V)))
 
 
 def scores_of(weights: Weights, **options: Any) -> dict[tuple[str, str, str], dict[str, Any]]:
@@ -94,13 +87,6 @@ def test_a_change_of_basis_inside_d_head_changes_nothing():
     for key, row in before.items():
         assert after[key]["score"] == pytest.approx(row["score"], abs=1e-9)
         assert after[key]["z"] == pytest.approx(row["z"], abs=1e-6)
-
-
-def test_the_cyclic_permutation_is_another_number():
-    weights = random_weights()
-    pairs = [(weights.head(f"L1H{i}"), weights.head(f"L0H{j}")) for i in range(4) for j in range(4)]
-    off = [abs(cyclic(late, early) - composition_score(late, early, "K")) for late, early in pairs]
-    assert min(off) > 1e-3
 
 
 def test_known_answers_on_blocks():
@@ -334,3 +320,83 @@ def test_one_pair_is_checked_too():
         composition_score(late, random_weights(d_model=7).head("L0H0"), "V")
     with pytest.raises(UsageError):
         composition_score(late, early, "K", offset=-1)
+
+
+def tight_by_hand(reader: dict[str, Tensor], writer: dict[str, Tensor], via: str) -> float:
+    """The norm of the product over what sorted singular values allow."""
+    reads, W_OV = reader[via], writer["V"]
+    s, t = (torch.linalg.svdvals(m) for m in (reads, W_OV))
+    return float(torch.linalg.matrix_norm(reads @ W_OV) / (s.square() * t.square()).sum().sqrt())
+
+
+@pytest.mark.parametrize("processing", ["raw", "folded"])
+@pytest.mark.parametrize("features", FEATURES, ids=feature_name)
+def test_the_tight_score_equals_the_dense_formula(features: dict[str, Any], processing: str):
+    weights = random_weights(**features)
+    seen = processed(weights, processing)
+    dense = {str(head): circuits(seen.head(head), 3) for head in seen.head_ids()}
+    plain = scores_of(weights, processing=processing, offset=3)
+    rows = by_pair(tight_composition_scores(weights, processing=processing, offset=3))
+    assert list(rows) == list(dict.fromkeys(rows)) and set(rows) == set(plain)
+    for (via, reader, writer), row in rows.items():
+        assert row["score"] == pytest.approx(tight_by_hand(dense[reader], dense[writer], via), abs=1e-9)
+        assert row["reverse_score"] == pytest.approx(tight_by_hand(dense[writer], dense[reader], via), abs=1e-9)
+        assert row["z"] == pytest.approx(plain[via, reader, writer]["z"], abs=1e-6)
+        assert row["flag"] is None
+
+
+@pytest.mark.parametrize("norm", ["none", "layer"])
+def test_the_tight_null_is_that_of_random_rotations(norm: str):
+    weights = random_weights(norm=norm, d_model=7, d_head=3, n_heads=2, n_kv_heads=1)
+    seen = processed(weights, "folded")
+    row = by_pair(tight_composition_scores(weights))["V", "L1H1", "L0H0"]
+    reads, writes = seen.head("L1H1").ov.dense(), seen.head("L0H0").ov.dense()
+    most = (torch.linalg.svdvals(reads).square() * torch.linalg.svdvals(writes).square()).sum()
+    squares = (reads @ rotations(8000, 7, centred=norm == "layer") @ writes).square().sum((-2, -1)) / most
+    assert agrees_with_draws(squares, row)
+
+
+def test_the_tight_score_is_one_where_strongest_meets_strongest_and_falls_when_they_are_exchanged():
+    turn = torch.linalg.qr(torch.randn(7, 7, dtype=torch.float64)).Q
+    sizes = torch.tensor([4.0, 2.0, 0.5], dtype=torch.float64)
+    writer = Head(W_Q=turn[:3], W_K=turn[:3], W_V=turn[:3], W_O=turn[3:6].T * sizes)
+    reader = Head(W_Q=turn[:3], W_K=turn[3:6] * sizes[:, None], W_V=turn[3:6] * sizes.flip(0)[:, None], W_O=turn[:3].T)
+    rows = by_pair(tight_composition_scores(assembled([writer], [reader])))
+    assert rows["K", "L1H0", "L0H0"]["score"] == pytest.approx(1)
+    least = float((sizes.square() * sizes.square().flip(0)).sum() / (sizes**4).sum())
+    assert rows["V", "L1H0", "L0H0"]["score"] == pytest.approx(math.sqrt(least))
+    plain = composition_scores(assembled([writer], [reader]), via="K").rows()[0]["score"]
+    assert plain == pytest.approx(
+        float((sizes**4).sum().sqrt() / sizes.square().sum())
+    )  # 0.81 over the product of norms
+
+
+def test_a_tight_score_of_a_zero_head_is_null_and_flagged():
+    weights = random_weights()
+    W_O = weights.W_O.clone()
+    W_O[0, 2] = 0
+    for (_, _, writer), row in by_pair(tight_composition_scores(weights.replace(W_O=W_O))).items():
+        assert (row["score"] is None) == (writer == "L0H2")
+        assert ("zero circuit: L0H2 OV" in (row["flag"] or "")) == (writer == "L0H2")
+
+
+PLANTED = [
+    (induction_model, ("K", "L1H0", "L0H0")),
+    (rotary_induction_model, ("K", "L1H0", "L0H0")),
+    (pointer_model, ("Q", "L1H0", "L0H0")),
+]
+
+
+@pytest.mark.parametrize(("model", "planted"), PLANTED)
+@pytest.mark.parametrize("measure", [composition_scores, tight_composition_scores])
+def test_planted_composition_stands_out_and_is_gone_without_its_part(
+    model: Callable[..., Built], planted: Key, measure: Callable[..., Table]
+):
+    weights = among_others(model(d_vocab=9, n_ctx=16).weights)
+    assert stands_out(measure(weights, via=planted[0]), planted)
+    W_O = weights.W_O.clone()
+    W_O[0, 0] = 0
+    without = by_pair(measure(weights.replace(W_O=W_O)))[planted]
+    assert without["score"] is None and "zero circuit: L0H0 OV" in without["flag"]
+    others = [row for row in measure(model(d_vocab=9, n_ctx=16).weights).rows() if row["via"] != planted[0]]
+    assert [row["score"] for row in others] == pytest.approx([0, 0], abs=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from torch import Tensor
 
 from headway.algebra.null import copying_null
 from headway.circuits import copying
-from headway.circuits.copying import copying_scores, token_round_trips
-from headway.errors import UsageError
+from headway.circuits.copying import MATRICES, copying_eigenvalues, copying_scores, token_round_trips
+from headway.errors import UnknownName, UsageError
 from headway.model.config import ModelConfig
 from headway.model.process import processed
 from headway.model.weights import Weights
@@ -189,7 +190,100 @@ def test_the_same_seed_gives_the_same_table_and_it_says_so():
     assert table.provenance.processing == "norms folded + reads centred"
 
 
-@pytest.mark.parametrize("options", [{"draws": 1}, {"draws": True}, {"processing": "clean"}])
+@pytest.mark.parametrize("options", [{"draws": 1}, {"draws": -2}, {"draws": True}, {"processing": "clean"}])
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any]):
     with pytest.raises(UsageError):
         copying_scores(random_weights(), **options)
+
+
+def test_without_draws_the_ratios_are_the_same_and_the_null_is_missing():
+    weights = random_weights(norm="layer")
+    for bare, full in zip(
+        copying_scores(weights, draws=0).rows(), copying_scores(weights, draws=FEW).rows(), strict=True
+    ):
+        assert [bare[name] for name in ("copying", "copying_centred")] == [full["copying"], full["copying_centred"]]
+        assert all(bare[f"copying_{name}"] is None for name in ("null_mean", "null_sd", "z", "centred_z"))
+        assert bare["flag"] == "no null was drawn"
+
+
+def spectrum(weights: Weights, head: str, matrix: str, **options: Any) -> list[complex]:
+    rows = copying_eigenvalues(weights, head, **options).rows()
+    return [complex(row["real"], row["imag"]) for row in rows if row["matrix"] == matrix]
+
+
+@pytest.mark.parametrize("processing", ["raw", "folded"])
+@pytest.mark.parametrize("features", [f for f in FEATURES if f.get("n_layers") != 0], ids=feature_name)
+def test_eigenvalues_are_those_of_the_dense_matrix(features: dict[str, Any], processing: str):
+    weights = random_weights(**features)
+    seen = processed(weights, processing)
+    for head in ("L0H0", f"L{seen.config.n_layers - 1}H{seen.config.n_heads - 1}"):
+        for matrix, W_U in zip(MATRICES, (seen.W_U, seen.W_U - seen.W_U.mean(0)), strict=True):
+            found = spectrum(weights, head, matrix, processing=processing)
+            assert len(found) == min(seen.config.d_head, *seen.W_E.shape)
+            assert [abs(v) for v in found] == sorted((abs(v) for v in found), reverse=True)
+            dense = W_U @ seen.head(head).ov.dense() @ seen.W_E
+            every = sorted(torch.linalg.eigvals(dense).tolist(), key=abs)
+            # All others are 0; the same numbers have the same power sums, in whatever order two tools give them.
+            assert all(abs(v) < 1e-9 for v in every[: -len(found)])
+            for power in range(1, len(found) + 1):
+                trace = float(torch.linalg.matrix_power(dense, power).trace())
+                assert sum(v**power for v in found) == pytest.approx(trace, rel=1e-9, abs=1e-9)
+
+
+def test_a_cycle_has_roots_of_unity_and_angles_that_say_so():
+    n = 5
+    eye = torch.eye(n, dtype=torch.float64)
+    rows = copying_eigenvalues(one_head(3 * eye.roll(1, 0), eye, eye)).rows()
+    raw, centred = ([row for row in rows if row["matrix"] == matrix] for matrix in MATRICES)
+    assert [row["modulus"] for row in raw] == pytest.approx([3.0] * n)
+    turn = 2 * math.pi / n
+    assert sorted(row["angle"] for row in raw) == pytest.approx([-2 * turn, -turn, 0, turn, 2 * turn])
+    # Centred, the constant vector goes: its eigenvalue is 0, and says that it has no angle.
+    assert [row["flag"] for row in centred] == [None] * 4 + ["within rounding of 0: no angle"]
+    assert centred[-1]["modulus"] == pytest.approx(0, abs=1e-12) and centred[-1]["angle"] is None
+
+
+def test_the_ratio_is_what_the_eigenvalues_say():
+    weights = random_weights(norm="rms")
+    scores = copying_scores(weights, draws=FEW).rows()
+    rows = copying_eigenvalues(weights).rows()
+    for score in scores:
+        for matrix, name in zip(MATRICES, ("copying", "copying_centred"), strict=True):
+            own = [row for row in rows if (row["head"], row["matrix"]) == (score["head"], matrix)]
+            ratio = sum(row["real"] for row in own) / sum(row["modulus"] for row in own)
+            assert ratio == pytest.approx(score[name], abs=1e-9)
+
+
+def test_eigenvalues_keep_the_scale_of_the_weights():
+    weights = random_weights()
+    scaled = weights.replace(W_O=weights.W_O * 1e90, W_V=weights.W_V * 1e90, W_E=weights.W_E * 1e90)
+    for found, wanted in zip(copying_eigenvalues(scaled).rows(), copying_eigenvalues(weights).rows(), strict=True):
+        assert found["modulus"] == pytest.approx(1e270 * wanted["modulus"], rel=1e-9)
+        assert found["angle"] == pytest.approx(wanted["angle"], abs=1e-9)
+    beyond = copying_eigenvalues(scaled.replace(W_U=weights.W_U * 1e90), "L0H0").rows()[0]
+    assert beyond["modulus"] is None and "modulus is not finite" in beyond["flag"]
+
+
+def test_a_zero_head_has_eigenvalues_of_zero_that_are_flagged():
+    weights = random_weights()
+    W_O = weights.W_O.clone()
+    W_O[1, 2] = 0
+    rows = copying_eigenvalues(weights.replace(W_O=W_O)).rows()
+    dead = [row for row in rows if row["head"] == "L1H2"]
+    assert len(dead) == 10 and all(row["modulus"] == 0 and row["angle"] is None for row in dead)
+    assert {row["flag"] for row in dead} == {"zero circuit: L1H2 OV"}
+    assert {row["flag"] for row in rows if row["head"] != "L1H2"} == {None}
+
+
+def test_eigenvalues_of_heads_that_do_not_exist():
+    with pytest.raises(UnknownName, match="L2H0"):
+        copying_eigenvalues(random_weights(), "L2H0")
+    bare = copying_eigenvalues(random_weights(n_heads=0, n_kv_heads=0))
+    assert bare.rows() == [] and "2 layers of 0" in bare.meta["empty"]
+
+
+def test_one_head_alone_gives_the_same_rows_and_says_so():
+    weights = random_weights()
+    table = copying_eigenvalues(weights, "L1H1")
+    assert table.rows() == [row for row in copying_eigenvalues(weights).rows() if row["head"] == "L1H1"]
+    assert table.provenance.options == {"head": "L1H1"}

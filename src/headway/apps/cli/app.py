@@ -20,6 +20,7 @@ COMMANDS = {
     "report": "The whole study of one model, as a page and tables",
     "heads": "One row a head: what it does, by weights and by behaviour",
     "compose": "Composition scores of all pairs of heads, with what chance gives",
+    "circuit": "What one circuit of a head says in tokens",
     "importance": "Loss by path order: direct path, heads, virtual heads",
     "train": "Train a small model from text",
     "learn": "The workbook: write circuits by hand, and have them proved right or shown wrong",
@@ -48,6 +49,7 @@ def build() -> App:
         default_parameter=Parameter(negative=()),  # --json has no --no-json, --text no --empty-text
         exit_on_error=False,
         print_error=False,
+        suppress_keyboard_interrupt=False,  # Ctrl-C is told by `main`
     )
     for name, text in COMMANDS.items():
         app.command(f"headway.apps.cli.{name}:{name}", name=name, help=text)
