@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,22 @@ ARGUMENTS = [
     (["heads", "m.safetensors", "--seed", "one"], 2, "--seed"),
     (["compose", "m.safetensors", "--top", "-1"], 2, "--top"),
     (["compose", "m.safetensors", "--offset", "-1"], 2, "--offset"),
+    (["compose", "m.safetensors", "--offset", "1" + 20 * "0"], 2, "offset"),
+    (["compose", "m.safetensors", "--offset", "one"], 2, "--offset"),
+    (["heads", "m.safetensors", "-o", ""], 2, "-o; expected a path, got nothing"),
+    (["heads", "m.safetensors", "--text", ""], 2, "--text; expected a path, got nothing"),
+    (["report", "m.safetensors", "-o", ""], 2, "-o; expected a path, got nothing"),
+    (["train", "two-layer", "-o", ""], 2, "-o; expected a path, got nothing"),
+    (["train", "two-layer", "-o", LONG], 1, "Choose a shorter name"),
+    (["train", "two-layer", "-o", "short.txt"], 2, "not a folder"),
+    (["train", "two-layr"], 2, "Did you mean two-layer"),
+    (["train", "two-layer", "--tokens", "0"], 2, "--tokens"),
+    (["train", "two-layer", "--tokens", "9" * 30], 2, "--tokens"),
+    (["train", "two-layer", "--dtype", "float8"], 2, "float8"),
+    (["circuit", "m.safetensors", "L0H99", "ov"], 2, "no head L0H99 in this model"),
+    (["circuit", "m.safetensors", "L0H0", "vo"], 2, "vo"),
+    (["circuit", "m.safetensors", "L0H0", "ov", "--token", "zqxj"], 2, "zqxj"),
+    (["circuit", "m.safetensors", "L0H0", "qk", "--offset", "1" + 20 * "0"], 2, "offset"),
     (["compose", "m.safetensors", "--reader", "L99H0"], 2, "no head L99H0 in this model"),
     (["compose", "m.safetensors", "--reader", "first"], 2, "not a head; expected L1H3"),
     (["compose", "m.safetensors", "--device", ""], 2, "device"),
@@ -145,3 +163,23 @@ def test_help_shows_what_a_user_types(capsys: pytest.CaptureFixture[str]) -> Non
         assert "--no-" not in out and "--empty-" not in out and "--model" not in out
         if command not in ("train", "learn"):
             assert "MODEL  A path (archive, RUN, RUN@STEP) or zoo:NAME." in out and "--json" in out
+
+
+INTERRUPTED = """
+import signal, sys
+from headway.apps.cli import main
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Stop())
+raise SystemExit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("module", ["cyclopts", "torch", "headway.apps.cli.heads", "headway.studies.heads"])
+def test_ctrl_c_while_anything_is_read_in_is_one_line(module: str) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, module, "heads", "zoo:one-layer"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.startswith("headway: interrupted") and done.stderr.count("\n") == 1

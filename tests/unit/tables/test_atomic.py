@@ -29,6 +29,25 @@ def test_the_file_has_ordinary_permissions(tmp_path: Path) -> None:
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_new_files_follow_the_umask_and_old_ones_keep_their_mode(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        made = write_atomic(tmp_path / "made", private)
+        (tmp_path / "old").write_bytes(b"")
+        (tmp_path / "old").chmod(0o640)
+        old = write_atomic(tmp_path / "old", private)
+    finally:
+        os.umask(before)
+    assert made.stat().st_mode & 0o777 == mode
+    assert old.stat().st_mode & 0o777 == 0o640
+
+
+def private(path: Path) -> None:
+    """As some libraries write: a file that only its owner may read."""
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600))
+
+
 @pytest.mark.parametrize("error", [RuntimeError("half way"), KeyboardInterrupt()])
 def test_an_error_half_way_keeps_the_old_file(tmp_path: Path, error: BaseException) -> None:
     target = tmp_path / "a.bin"

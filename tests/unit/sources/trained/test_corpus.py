@@ -3,11 +3,13 @@ from __future__ import annotations
 import os
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headway.errors import FileProblem, TextProblem
+from headway.errors import FileProblem, TextProblem, UsageError
 from headway.sources.trained.corpus import SPLITS, Corpus, read_corpus, standard_library
+from support.unchecked import as_users_run_it
 
 
 def corpus(n: int) -> Corpus:
@@ -116,3 +118,38 @@ def test_a_device_or_pipe_is_no_text(tmp_path: Path):
             read_corpus([path])
     (tmp_path / "a.txt").write_text("words in a file")
     assert [name for name, _ in read_corpus([tmp_path]).files], "a pipe inside a folder is passed over"
+
+
+def folder_of(root: Path, **texts: str) -> Path:
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+    return root
+
+
+def test_a_file_given_twice_counts_once_however_it_is_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = folder_of(tmp_path / "a", **{"x.txt": "one\n", "y.txt": "two\n", "z/x.txt": "three\n"})
+    (tmp_path / "link").symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    alone = read_corpus(folder)
+    for paths in (["a", folder], ["link", "a/x.txt"], ["a/../a", "./a", folder / "y.txt"]):
+        assert read_corpus(paths).files == alone.files, paths
+    assert [name for name, _ in alone.files] == ["x.txt", "y.txt", "z/x.txt"]
+
+
+def test_names_do_not_depend_on_where_a_folder_lies(tmp_path: Path):
+    texts = {"x.txt": "one\n", "y.txt": "two\n", "z/x.txt": "three\n"}
+    here, there = (read_corpus(folder_of(tmp_path / at, **texts)) for at in ("a/texts", "elsewhere/deep/texts"))
+    assert here.files == there.files
+
+
+def test_names_of_two_folders_are_told_apart(tmp_path: Path):
+    one, two = (folder_of(tmp_path / at / "src", **{"x.txt": at, "y.txt": "y"}) for at in ("one", "two"))
+    names = [name for name, _ in read_corpus([one, two]).files]
+    assert names == ["one/src/x.txt", "one/src/y.txt", "two/src/x.txt", "two/src/y.txt"]
+
+
+@pytest.mark.parametrize("paths", [3, [None], ["a\0b"]])
+def test_what_is_no_path_is_a_usage_error(paths: Any):
+    with as_users_run_it(), pytest.raises(UsageError):
+        read_corpus(paths)
