@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from headway.algebra.low_rank import LowRank
-from headway.algebra.stream import centred, tiles
+from headway.algebra.stream import DiagonalRanks, centred, diagonal_ranks
 from headway.circuits.ov import ov_circuit
 from headway.ids import HeadId
 from headway.model.process import processed
@@ -54,24 +54,6 @@ _NOTES = (
     "The scale of the final norm is not in it, nor is W_O b_V.",
     "Of entries equal within rounding each is as likely to be the larger: a token tied for the top counts in part.",
 )
-
-
-@dataclass(frozen=True)
-class _Ranks:
-    """Of each column: its diagonal entry, what rounding leaves open of it, entries above and below it, and tied."""
-
-    diagonal: Tensor
-    slack: Tensor
-    above: Tensor
-    below: Tensor
-
-    @property
-    def tied(self) -> Tensor:
-        return len(self.above) - self.above - self.below  # the entry itself is one of them
-
-    def among(self, k: int, ahead: Tensor) -> float:
-        """Share of columns whose entry is among the k with the fewest `ahead`, a tie being broken at random."""
-        return float(((k - ahead) / self.tied).clamp(0, 1).mean())
 
 
 def copying_token_scores(
@@ -119,7 +101,7 @@ def _scores(weights: Weights, head: HeadId) -> dict[str, Any]:
         h = weights.head(head)
         zero = not bool(h.W_O.any()) or not bool(h.W_V.any())
         return known | {"flag": f"zero circuit: {head} OV" if zero else "the head moves no logit"}
-    ranks = _ranks(product)
+    ranks = diagonal_ranks(product)
     mean = float(ranks.diagonal.mean())
     spread = float(centred(product, 1).norm().double()) / math.sqrt(d_vocab - 1) / d_vocab  # size > 0 needs two outs
     still = spread <= torch.finfo(product.factors[0].dtype).eps * size
@@ -128,30 +110,18 @@ def _scores(weights: Weights, head: HeadId) -> dict[str, Any]:
         "diagonal_in_sd": mean / (size / d_vocab),
         "diagonal_z": math.nan if still else mean / spread,
         "diagonal_positive": float((ranks.diagonal > ranks.slack).double().mean()),
-        "top1": ranks.among(1, ranks.above),
-        "top5": ranks.among(TOP, ranks.above),
-        "bottom1": ranks.among(1, ranks.below),
-        "bottom5": ranks.among(TOP, ranks.below),
+        "top1": _among(ranks, 1, ranks.above),
+        "top5": _among(ranks, TOP, ranks.above),
+        "bottom1": _among(ranks, 1, ranks.below),
+        "bottom5": _among(ranks, TOP, ranks.below),
         "median_rank": float(torch.quantile(ranks.above + (ranks.tied - 1) / 2, 0.5)),
         "flag": "diagonal_z: all sources move the logits alike" if still else None,
     }
 
 
-def _ranks(product: LowRank) -> _Ranks:
-    """Diagonal entries against their columns, in one pass over all entries."""
-    left, right = product.pair()
-    n, eps = product.shape[-1], torch.finfo(left.dtype).eps
-    diagonal = product.diagonal()
-    slack = 4 * left.shape[1] * eps * left.norm(dim=1).amax() * right.norm(dim=0)
-    above, below = (torch.zeros(n, dtype=torch.float64, device=left.device) for _ in range(2))
-    high, low = diagonal + slack, diagonal - slack
-    for tile in tiles(LowRank(left, right)):
-        here = slice(tile.column, tile.column + tile.values.shape[1])
-        # 0 and 1 as floats: counting them is then a product with ones, several times faster than a sum of truth values.
-        hits, ones = torch.empty_like(tile.values), tile.values.new_ones(1, len(tile.values))
-        above[here] += (ones @ torch.gt(tile.values, high[here], out=hits))[0]
-        below[here] += (ones @ torch.lt(tile.values, low[here], out=hits))[0]
-    return _Ranks(diagonal.double(), slack.double(), above, below)
+def _among(ranks: DiagonalRanks, k: int, ahead: Tensor) -> float:
+    """Share of columns whose entry is among the k with the fewest `ahead`, a tie being broken at random."""
+    return float(((k - ahead) / ranks.tied).clamp(0, 1).mean())
 
 
 def _rounding(weights: Weights, head: HeadId) -> float:

@@ -101,7 +101,7 @@ CLAIMS = (
     Claim(
         "bugs",
         "Skip-Trigram Bugs",
-        "a head that raises two skip-trigrams of one destination must raise the two crossed ones too",
+        "a head that raises two skip-trigrams of one source must raise the two crossed ones too",
         "3 examples",
         "one-layer: crossed triples that are raised and that the text does not support, found from the same 100",
         "supports at least 1; differs at 0",

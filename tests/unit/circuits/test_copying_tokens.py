@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headway.circuits import copying_tokens
+from headway.algebra import stream
 from headway.circuits.copying_tokens import copying_token_scores
 from headway.errors import UnknownName, UsageError
 from headway.model.config import ModelConfig
@@ -109,9 +109,10 @@ def test_tokens_that_the_head_does_not_read_count_as_chance():
 
 def test_the_pass_in_tiles_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch):
     weights = random_weights(norm="rms")
-    whole, tiles = copying_token_scores(weights), copying_tokens.tiles
+    whole = copying_token_scores(weights)
     for rows, columns in ((1, 4), (5, 13), (100, 1)):
-        monkeypatch.setattr(copying_tokens, "tiles", lambda p, r=rows, c=columns: tiles(p, rows=r, columns=c))
+        monkeypatch.setattr(stream, "ROWS", rows)
+        monkeypatch.setattr(stream, "COLUMNS", columns)
         assert copying_token_scores(weights) == whole
 
 

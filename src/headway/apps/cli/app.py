@@ -21,6 +21,7 @@ COMMANDS = {
     "heads": "One row a head: what it does, by weights and by behaviour",
     "compose": "Composition scores of all pairs of heads, with what chance gives",
     "circuit": "What one circuit of a head says in tokens",
+    "trigrams": "Skip-trigrams of a head, the bugs they imply, and what the bugs cost",
     "importance": "Loss by path order: direct path, heads, virtual heads",
     "train": "Train a small model from text",
     "learn": "The workbook: write circuits by hand, and have them proved right or shown wrong",
