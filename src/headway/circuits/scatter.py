@@ -12,7 +12,7 @@ from typing import Any
 from headway.circuits.copying import copying_scores
 from headway.circuits.pairs import FLAG, NAMES
 from headway.circuits.token_terms import COLUMNS as TERM_COLUMNS
-from headway.circuits.token_terms import USUAL, Draws, token_terms
+from headway.circuits.token_terms import USUAL, Draws, token_term_scores
 from headway.model.weights import Weights
 from headway.tables.table import Column, Table
 
@@ -33,15 +33,15 @@ COLUMNS = {
 def induction_scatter(weights: Weights, *, processing: str = "folded", offset: int = 0, draws: Draws = USUAL) -> Table:
     """One row a pair: K-term positivity of the pair and copying of its reader; nearest the induction corner first.
 
-    Both ratios run from -1 to 1; z of each is against its own null (see `token_terms` and `copying_scores`), both with
-    `draws`. A pair whose circuits give no ratio is null, with a flag. Raises as `token_terms`.
+    Both ratios run from -1 to 1; z of each is against its own null (see `token_term_scores` and `copying_scores`), both
+    with `draws`. A pair whose circuits give no ratio is null, with a flag. Raises as `token_term_scores`.
 
     >>> from headway.sources.handmade import induction_model
     >>> row = induction_scatter(induction_model(d_vocab=6).weights, draws=Draws(5)).rows()[0]
     >>> row["reader"], row["writer"], round(row["corner"], 6)
     ('L1H0', 'L0H0', 1.0)
     """
-    terms = token_terms(weights, via="K", processing=processing, offset=offset, draws=draws)
+    terms = token_term_scores(weights, via="K", processing=processing, offset=offset, draws=draws)
     copying = {
         row["head"]: row
         for row in copying_scores(weights, processing=processing, draws=draws.n, seed=draws.seed).rows()

@@ -100,7 +100,7 @@ class Terms:
         return ratio.masked_fill(torch.linalg.matrix_norm(self.cores) <= self.floor, torch.nan)
 
 
-def token_terms(
+def token_term_scores(
     weights: Weights,
     *,
     via: str | None = None,
@@ -119,7 +119,7 @@ def token_terms(
     `composition_scores`; the term of V is copying of a virtual head.
 
     >>> from headway.sources.handmade import induction_model
-    >>> row = token_terms(induction_model(d_vocab=6).weights, via="K").rows()[0]
+    >>> row = token_term_scores(induction_model(d_vocab=6).weights, via="K").rows()[0]
     >>> row["reader"], row["writer"], round(row["positivity"], 6)
     ('L1H0', 'L0H0', 1.0)
     """

@@ -12,6 +12,7 @@ __getattr__, __dir__, __all__ = attach(
         "head_atlas": "headway.studies.heads",
         "induction_circuits": "headway.studies.induction",
         "report_model": "headway.studies.report",
+        "qk_eigenvalue_traces": "headway.studies.qk_traces",
         "skip_trigram_cost": "headway.studies.trigram_cost",
         "study_text": "headway.studies.texts",
         "write_report": "headway.studies.report",

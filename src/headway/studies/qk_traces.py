@@ -44,7 +44,7 @@ _NOTES = (
 )
 
 
-def qk_traces(
+def qk_eigenvalue_traces(
     weights: Weights, recordings: Iterable[Recording | Observed], *, processing: str = "folded", offset: int = 0
 ) -> Table:
     """One row a head of layer 1 and later: trace and positivity of its QK term summed over earlier heads; largest first.
@@ -57,7 +57,7 @@ def qk_traces(
     >>> from headway.model.forward import run
     >>> from headway.sources.handmade import induction_model
     >>> model = induction_model(d_vocab=6, n_ctx=8).weights
-    >>> row = qk_traces(model, [run(model, torch.tensor([[0, 1, 2, 1, 3]]))]).rows()[0]
+    >>> row = qk_eigenvalue_traces(model, [run(model, torch.tensor([[0, 1, 2, 1, 3]]))]).rows()[0]
     >>> row["head"], row["strongest_writer"], round(row["qk_positivity"], 6)
     ('L1H0', 'L0H0', 1.0)
     """

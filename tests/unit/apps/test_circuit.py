@@ -114,6 +114,8 @@ def test_the_file_holds_the_rows(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["L0H3", "ov", "--positions"], "positions enter scores, not what is moved; expected qk, got ov"),
         (["L0H3", "ov", "--directions", "2"], "expected --svd with it"),
         (["L0H3", "qk", "--offset", "-1"], "offset"),
+        (["L0H3", "ov", "--offset", "2"], "expected qk without --positions, got ov"),
+        (["L0H3", "qk", "--positions", "--offset", "2"], "got --positions, which has all offsets"),
         (["L0H3", "qk", "--top", "-1"], "top"),
         (["L0H3", "qk", "--top", "x"], "top"),
     ],

@@ -14,7 +14,7 @@ from headway.circuits.composition import composition_scores, tight_composition_s
 from headway.circuits.cyclic import cyclic_scores
 from headway.circuits.kernel import projection_kernel
 from headway.circuits.token_basis import token_basis_composition_scores
-from headway.circuits.token_terms import token_terms
+from headway.circuits.token_terms import token_term_scores
 from headway.model.archive import save
 from headway.model.weights import Weights
 from headway.sources.handmade.induction import induction_model
@@ -27,7 +27,7 @@ MEASURES = {
     "components": component_composition_scores,
     "kernel": projection_kernel,
     "cyclic": cyclic_scores,
-    "terms": token_terms,
+    "terms": token_term_scores,
 }
 
 

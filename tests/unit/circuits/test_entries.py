@@ -16,6 +16,7 @@ from headway.model.weights import Weights
 from headway.sources.handmade.skip_trigram import skip_trigram_model
 from headway.sources.open import load
 from headway.tokens.tokenizer import Tokenizer
+from support.placeless import without_positions
 from support.random_models import FEATURES, feature_name, random_weights
 from support.unchecked import as_users_run_it
 
@@ -47,16 +48,11 @@ def dense_ov(weights: Weights, name: str) -> Tensor:
 def dense_qk(weights: Weights, head: int, offset: int) -> Tensor:
     """[destination, source] of a layer-0 head, from runs on two tokens with positions taken out; centred over sources."""
     c = weights.config
-    silent: dict[str, Any] = {}
-    if c.positions == "shortformer":
-        silent = {"config": type(c).from_dict(c.to_dict() | {"position_amplitude": 0.0})}
-    elif c.positions == "learned":
-        silent = {"W_pos": torch.zeros_like(weights.W_pos)}  # type: ignore[arg-type]
     every = torch.cartesian_prod(torch.arange(c.d_vocab), torch.arange(c.d_vocab))
     tokens = torch.zeros(len(every), offset + 1, dtype=torch.int64)
     assert offset > 0
     tokens[:, 0], tokens[:, -1] = every[:, 1], every[:, 0]
-    scores = run(weights.replace(**silent), tokens).scores[0][:, head, -1, 0]
+    scores = run(without_positions(weights), tokens).scores[0][:, head, -1, 0]
     table = scores.reshape(c.d_vocab, c.d_vocab)
     return table - table.mean(1, keepdim=True)
 

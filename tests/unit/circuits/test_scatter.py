@@ -6,7 +6,7 @@ import pytest
 
 from headway.circuits.copying import copying_scores
 from headway.circuits.scatter import COLUMNS, induction_scatter
-from headway.circuits.token_terms import Draws, token_terms
+from headway.circuits.token_terms import Draws, token_term_scores
 from headway.errors import UsageError
 from headway.sources.handmade import copying_model, induction_model
 from support.composed import among_others
@@ -15,7 +15,7 @@ from support.random_models import random_weights
 
 def test_it_joins_the_term_of_the_pair_and_copying_of_the_reader():
     weights = random_weights(norm="layer", n_layers=3)
-    terms = {(r["reader"], r["writer"]): r for r in token_terms(weights, via="K", draws=Draws(5)).rows()}
+    terms = {(r["reader"], r["writer"]): r for r in token_term_scores(weights, via="K", draws=Draws(5)).rows()}
     copying = {r["head"]: r for r in copying_scores(weights, draws=5).rows()}
     rows = induction_scatter(weights, draws=Draws(5)).rows()
     assert len(rows) == len(terms)

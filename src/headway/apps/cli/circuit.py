@@ -66,6 +66,11 @@ class Reading:
             raise UsageError("--positions: positions enter scores, not what is moved", expected="qk", got=which)
         if self.directions is not None and not self.svd:
             raise UsageError("--directions is about singular directions", expected="--svd with it")
+        if self.offset and (which != "qk" or self.positions):
+            got = "--positions, which has all offsets" if which == "qk" else which
+            raise UsageError(
+                "--offset turns the contents of one qk circuit", expected="qk without --positions", got=got
+            )
         return found[0] if found else "entries"
 
 

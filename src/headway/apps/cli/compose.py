@@ -92,7 +92,7 @@ def _scores(weights: Weights, pairs: Pairs) -> Table:
     from headway.circuits.cyclic import cyclic_scores
     from headway.circuits.kernel import projection_kernel
     from headway.circuits.token_basis import token_basis_composition_scores
-    from headway.circuits.token_terms import token_terms
+    from headway.circuits.token_terms import token_term_scores
 
     measures: dict[str, Callable[..., Any]] = {
         "frobenius": composition_scores,
@@ -101,7 +101,7 @@ def _scores(weights: Weights, pairs: Pairs) -> Table:
         "components": component_composition_scores,
         "kernel": projection_kernel,
         "cyclic": cyclic_scores,
-        "terms": token_terms,
+        "terms": token_term_scores,
     }
     measure = measures[pairs.measure]
     return measure(weights, via=pairs.via, reader=pairs.reader, processing=pairs.processing, offset=pairs.offset)
