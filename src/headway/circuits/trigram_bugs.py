@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from headway.circuits.entries import token_label
-from headway.circuits.trigram_context import TrigramContext, assumed, trigram_factors
+from headway.circuits.trigram_context import Assumed, TrigramContext, assumed, trigram_factors
 from headway.circuits.trigrams import (
     COLUMNS as TRIGRAM_COLUMNS,
 )
@@ -43,6 +43,7 @@ COLUMNS = {
     "with_destination": Column("that destination: [source ... with_destination -> out] is the other parent"),
     "with_destination_effect": Column("effect of the other parent", "logits"),
 }
+Row = dict[str, Any]
 _RULE = (
     "a bug: both parents are among the k triples raised most and stand in the text at least once; the crossed triple does "
     "not, though its destination does have the source before it"
@@ -75,32 +76,38 @@ def skip_trigram_bugs(
     if around.counter is None:
         hint = "TrigramContext(text=ids), or --text FILE"
         raise BadInput("no text to count skip-trigrams in", expected="token ids", got="none", next_step=hint)
-    found = skip_trigrams(weights, asked, k=k, context=context)
-    raised = [row for row in found.rows() if row["count"]]
-    seen, places = processed(weights, "folded"), (ids_of(weights, None), ids_of(weights, None))
-    rows: list[dict[str, Any]] = []
-    for id_ in asked:
-        crossed = _crossed([row for row in raised if row["head"] == str(id_)])
-        if not crossed:
-            continue
-        factors = trigram_factors(seen, id_, around, places)
-        at = {int(token): place for place, token in enumerate(places[0])}
-        triples = [
-            torch.tensor([t if at_out else at[t] for t in column])
-            for at_out, column in zip((False, False, True), zip(*crossed, strict=True), strict=True)
-        ]
-        parts = effects(factors, (triples[0], triples[1], triples[2]), places)
-        parts["head"] = np.zeros(len(crossed), dtype=np.int64)
-        for row, parents in zip(triple_rows(weights, parts, [str(id_)], around), crossed.values(), strict=True):
-            if row["count"] == 0 and row["count_pair"] > 0:
-                rows.append({name: row[name] for name in COLUMNS if name in row} | _parents(weights, *parents))
+    raised = skip_trigrams(weights, asked, k=k, context=context).rows()
+    seen = processed(weights, "folded")
+    rows = [row for id_ in asked for row in bugs_among(weights, id_, raised, around)]
     rows.sort(key=lambda r: (-r["effect"], r["head"], r["source_id"], r["destination_id"], r["out_id"]))
     origin, meta = describe(weights, seen, asked, around, {"k": k})
     meta |= {"rule": _RULE} | ({} if rows else {"empty": "no crossed triple is out of context"})
     return Table.from_rows(rows, COLUMNS, origin, meta)
 
 
-Row = dict[str, Any]
+def bugs_among(weights: Weights, id_: HeadId, raised: list[Row], around: Assumed) -> list[Row]:
+    """The bugs of one head among rows of `skip_trigrams`, counted in the text of `around`; in no order.
+
+    >>> from headway.sources.handmade import skip_trigram_model
+    >>> model = skip_trigram_model([(3, 7, 5)], d_vocab=9).weights
+    >>> bugs_among(model, HeadId(0, 0), [], assumed(model, TrigramContext(text=[0, 3, 7, 5])))
+    []
+    """
+    crossed = _crossed([row for row in raised if row["head"] == str(id_) and row["count"]])
+    if not crossed:
+        return []
+    places = ids_of(weights, None), ids_of(weights, None)
+    factors = trigram_factors(processed(weights, "folded"), id_, around, places)
+    at = {int(token): place for place, token in enumerate(places[0])}
+    source, destination, out = zip(*crossed, strict=True)
+    triples = [torch.tensor(t) for t in ([at[a] for a in source], [at[b] for b in destination], out)]
+    parts = effects(factors, (triples[0], triples[1], triples[2]), places)
+    parts["head"] = np.zeros(len(crossed), dtype=np.int64)
+    return [
+        {name: row[name] for name in COLUMNS if name in row} | _parents(weights, *parents)
+        for row, parents in zip(triple_rows(weights, parts, [str(id_)], around), crossed.values(), strict=True)
+        if row["count"] == 0 and row["count_pair"] > 0
+    ]
 
 
 def _crossed(raised: list[Row]) -> dict[tuple[int, int, int], tuple[Row, Row]]:

@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = attach(
         "StudyText": "headway.studies.texts",
         "copying_compared": "headway.studies.copying",
         "eigenvalue_plane": "headway.studies.copying",
+        "framework_claims": "headway.studies.framework",
         "head_atlas": "headway.studies.heads",
         "induction_circuits": "headway.studies.induction",
         "report_model": "headway.studies.report",

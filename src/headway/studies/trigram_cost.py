@@ -25,8 +25,8 @@ from torch import Tensor
 
 from headway.behaviour.averages import Averages
 from headway.behaviour.windows import batches, text_windows, token_losses
-from headway.circuits.trigram_bugs import skip_trigram_bugs
-from headway.circuits.trigram_context import TrigramContext
+from headway.circuits.trigram_bugs import bugs_among
+from headway.circuits.trigram_context import TrigramContext, assumed
 from headway.circuits.trigrams import chosen_heads, skip_trigrams
 from headway.errors import BadInput
 from headway.ids import HeadId
@@ -35,7 +35,7 @@ from headway.model.weights import Weights, check_weights
 from headway.tables.table import Column, Table
 
 Progress = Callable[[int, int], object]
-PENALTIES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of the mean loss, times half the sum of squares
+PENALTIES = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7)  # of the mean loss, times half the sum of squares
 _KEPT_BACK = 4  # every fourth window of the fitting text chooses the penalty
 _ROWS = 8
 
@@ -145,12 +145,14 @@ class _Problem:
     def fitted(self, penalty: float, queries: np.ndarray, tokens: int) -> np.ndarray:
         """delta of least mean change plus penalty / 2 |delta|^2, from 0; convex, so there is one."""
 
+        # Summed, not averaged: the solver stops at changes that are small beside 1.
         def value(delta: np.ndarray) -> tuple[float, np.ndarray]:
-            loss = self.change(delta)[queries].sum() / tokens + penalty / 2 * delta @ delta
-            return float(loss), self.gradient(delta, queries) / tokens + penalty * delta
+            loss = self.change(delta)[queries].sum() + tokens * penalty / 2 * delta @ delta
+            return float(loss), self.gradient(delta, queries) + tokens * penalty * delta
 
         start = np.zeros(self.M.get_shape()[1])
-        found: Any = minimize(value, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
+        exact = {"maxiter": 5000, "maxfun": 10_000, "ftol": 1e-13, "gtol": 1e-7}
+        found: Any = minimize(value, start, jac=True, method="L-BFGS-B", options=exact)
         return found.x
 
 
@@ -234,8 +236,8 @@ def _entries(
 def _triples(weights: Weights, id_: HeadId, k: int, fit: Tensor) -> Tensor:
     """The raised triples that the fitting text has, and the bugs they imply, [n, 3]."""
     context = TrigramContext(text=fit)
-    rows = [r for r in skip_trigrams(weights, id_, k=k, context=context).rows() if r["count"]]
-    rows += skip_trigram_bugs(weights, id_, k=k, context=context).rows()
+    raised = skip_trigrams(weights, id_, k=k, context=context).rows()
+    rows = [r for r in raised if r["count"]] + bugs_among(weights, id_, raised, assumed(weights, context))
     every = dict.fromkeys((r["source_id"], r["destination_id"], r["out_id"]) for r in rows)
     return torch.tensor(list(every), dtype=torch.int64).reshape(-1, 3)
 
