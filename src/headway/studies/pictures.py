@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from headway.behaviour.repeated import repeated_tokens
+from headway.circuits.copying import copying_eigenvalues
 from headway.model.forward import run
 from headway.model.weights import Weights
+from headway.studies.copying import eigenvalue_plane
 from headway.studies.heads import random_pool, repeat_length
 from headway.tables.table import Table
 from headway.views.figures import Bars, Figure, HeatMap, Lines, Scatter
@@ -24,6 +27,11 @@ def of(section: str, weights: Weights, tables: Mapping[str, Table], seed: int) -
         "heads": lambda: [_measures(tables), _copying(tables)],
         "composition": lambda: [_composition(tables, via) for via in "QKV"],
         "induction": lambda: [_pattern(weights, tables, seed)],
+        "terms": lambda: [_corner(tables)],
+        "virtual": list,
+        "copying": lambda: [_top5(tables), *_planes(weights, tables)],
+        "trigrams": lambda: [_costs(tables)],
+        "stream": lambda: [_writers(tables), _components(tables)],
         "importance": lambda: [_orders(tables)],
         "context": lambda: [_positions(tables)],
     }
@@ -126,6 +134,94 @@ def _pattern(weights: Weights, tables: Mapping[str, Table], seed: int) -> Figure
         high=1,
         caption="In the second half, attention to the token after the earlier copy is a stripe below the diagonal.",
     )
+
+
+def _corner(tables: Mapping[str, Table]) -> Figure | None:
+    rows = [r for r in _rows(tables, "induction-scatter") if r["corner"] is not None]
+    if not rows:
+        return None
+    matching = {r["head"] for r in tables["heads"].rows() if r["kind"] == "induction"}
+    return Scatter(
+        "Positivity of QK through a writer, and of OV",
+        [r["qk"] for r in rows],
+        [r["ov"] for r in rows],
+        [f"{r['writer']}-{r['reader']}" for r in rows],
+        x_axis="positivity of W_E^T W_QK W_OV W_E, dimensionless",
+        y_axis="positivity of W_U W_OV W_E, dimensionless",
+        groups=["induction by its pattern" if r["reader"] in matching else "another head" for r in rows],
+        caption="Upper right: looks for its own token through the writer, and copies what it finds.",
+    )
+
+
+def _top5(tables: Mapping[str, Table]) -> Figure | None:
+    rows = [r for r in _rows(tables, "copying-compared") if r["copying"] is not None and r["top5"] is not None]
+    if not rows:
+        return None
+    return Scatter(
+        "Two measures of copying",
+        [r["copying"] for r in rows],
+        [r["top5"] for r in rows],
+        [r["head"] for r in rows],
+        x_axis="eigenvalue ratio, dimensionless",
+        y_axis="own token among the 5 raised most, share of tokens",
+        groups=["all measures agree" if r["agree"] else "measures differ" for r in rows],
+        caption="The ratio sums over a spectrum; the share asks every token.",
+    )
+
+
+def _planes(weights: Weights, tables: Mapping[str, Table]) -> list[Figure]:
+    """The eigenvalues of the head that copies most and of the one that copies least."""
+    rows = [r for r in _rows(tables, "copying-compared") if r["copying"] is not None]
+    if not rows:
+        return []
+    order = [r["head"] for r in sorted(rows, key=lambda r: -r["copying"])]
+    found = copying_eigenvalues(weights)
+    return [eigenvalue_plane(found, head=head) for head in dict.fromkeys((order[0], order[-1]))]
+
+
+def _costs(tables: Mapping[str, Table]) -> Figure | None:
+    rows = [r for r in _rows(tables, "trigram-cost") if r["cost_se"]]
+    if not rows:
+        return None
+    return Bars(
+        "What skip-trigram bugs cost",
+        [r["head"] for r in rows],
+        [1e3 * r["cost"] for r in rows],
+        axis="thousandths of a nat, a token",
+        errors=[1e3 * r["cost_se"] for r in rows],
+        caption="Loss that correcting each triple takes off text it was not fitted on; bars are standard errors.",
+    )
+
+
+def _writers(tables: Mapping[str, Table]) -> Figure | None:
+    rows = _rows(tables, "write-shares")
+    if not rows:
+        return None
+    return Bars(
+        "Dimensions of the stream by writer",
+        [r["writer"] for r in rows],
+        [r["dims"] for r in rows],
+        axis="dimensions",
+        caption="Each writer's share of every direction, summed; all together are the dimensions written at all.",
+    )
+
+
+def _components(tables: Mapping[str, Table]) -> Figure | None:
+    rows = _rows(tables, "stream-components")
+    if len(rows) < 2:
+        return None
+    x, total, mix = (np.array([r[k] for r in rows], dtype=float) for k in ("component", "cumulative", "mix"))
+    return Lines(
+        "Embedding and unembedding together",
+        {"variance up to here": (x, total), "mix: 1 embedding's, -1 unembedding's": (x, mix)},
+        x_axis="joint principal component",
+        y_axis="dimensionless",
+        caption="Of both matrices, centred over the vocabulary and scaled to one size.",
+    )
+
+
+def _rows(tables: Mapping[str, Table], name: str) -> Sequence[Mapping[str, Any]]:
+    return tables[name].rows() if name in tables else ()
 
 
 def _orders(tables: Mapping[str, Table]) -> Figure | None:

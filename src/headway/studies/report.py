@@ -14,6 +14,7 @@ from headway.errors import TextProblem, WriteProblem, check_kind, check_path
 from headway.model.weights import Weights, check_weights
 from headway.paths.importance import term_importance
 from headway.studies import pictures, words
+from headway.studies.circuit_tables import circuit_tables
 from headway.studies.heads import head_atlas, random_pool, repeat_length
 from headway.studies.induction import induction_circuits
 from headway.studies.texts import StudyText, check_text, study_text
@@ -25,7 +26,7 @@ from headway.views.page import Page, PageTable, Section, page_html
 Stage = Callable[[str, int, int], object]
 
 # Windows of text read: enough for standard errors of a hundredth of a nat, few enough for a minute on two cores.
-_OF_TEXT = ("importance", "loss-by-position", "in-context-score")
+_OF_TEXT = ("importance", "loss-by-position", "in-context-score", "data-share")
 _OF_PAIRS = ("composition", "induction-circuits")
 LOSS_WINDOWS, ORDER_WINDOWS, PATTERN_WINDOWS = 512, 128, 64
 
@@ -87,6 +88,10 @@ def report_model(
     if text is not None:
         _losses(weights, text, tables, missing, step)
     _direct_path(weights, tables, missing, step)
+    if len(atlas):
+        more, absent = circuit_tables(weights, text, seed, step)
+        tables |= more
+        missing |= absent
     summary = words.summary(weights, tables, missing)
     return Report(summary, tables, missing, _page(weights, tables, missing, summary, (name, text, seed)))
 
@@ -113,7 +118,8 @@ def _without_heads(weights: Weights, tables: Mapping[str, Table]) -> dict[str, s
     """What a model of these sizes leaves nothing to study of; its tables are there and empty."""
     if not len(tables["heads"]):
         why = "the model has no heads"
-        return dict.fromkeys(("heads", "copying", "patterns on text", *_OF_PAIRS), why)
+        of_heads = ("heads", "copying", "patterns on text", "skip-trigrams", "use of the stream")
+        return dict.fromkeys((*of_heads, *_OF_PAIRS), why)
     found: dict[str, str] = {}
     if not len(tables["composition"]):
         found |= dict.fromkeys(_OF_PAIRS, str(tables["composition"].meta["empty"]))
@@ -222,6 +228,11 @@ SECTIONS = (
     ("heads", "What each head does", ("heads",)),
     ("composition", "How heads compose", ("composition",)),
     ("induction", "Induction circuits", ("induction-circuits", "induction-gain")),
+    ("terms", "Looking for one's own token", ("induction-scatter", "data-share")),
+    ("virtual", "Virtual heads", ("virtual-heads",)),
+    ("copying", "Copying, compared", ("copying-compared",)),
+    ("trigrams", "Skip-trigrams and their bugs", ("skip-trigrams", "trigram-bugs", "trigram-cost")),
+    ("stream", "Who uses the stream", ("write-shares", "memory", "space-overlaps", "stream-components")),
     ("importance", "Loss by path order", ("importance",)),
     ("context", "Loss along the context", ("in-context-score", "loss-by-position")),
 )

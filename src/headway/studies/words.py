@@ -40,6 +40,38 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         "repeats the first half in order: copying without order gains nothing. Random tokens are unlike any text, so both "
         "losses may lie above what a uniform guess costs (ln of the vocabulary); their difference is what counts.",
     ),
+    "terms": (
+        "Through an earlier head, a token can score a source by what stood elsewhere: `W_E^T W_QK W_OV W_E`. Where "
+        "all its eigenvalues are positive, tokens look for themselves, and with an OV circuit that copies this is "
+        "induction, read off the weights alone: induction heads stand in the corner (1, 1). Beside it, on text, the "
+        "share of the variance of each head's scores that comes from each source: what composition is worth where the"
+        " head is at work. A share can be negative, and all shares of a side add up to 1.",
+    ),
+    "virtual": (
+        "Two heads in a row act as one head, with an OV circuit that is the product of theirs and a pattern that is "
+        "the product of theirs. Here are those with the largest V-composition.",
+    ),
+    "copying": (
+        "One word, several measures: eigenvalue ratios raw and centred, the diagonal of the OV circuit in tokens, the"
+        " share of tokens whose own logit is among the five raised most, and what the head does on random tokens "
+        "(Olsson et al. 2022). Where they do not say the same, the head is one that no single number describes; the "
+        "rule by which each says `copies` stands in the table's meta.",
+    ),
+    "trigrams": (
+        "`[source ... destination -> out]`: how much one source in an average context moves a logit at the "
+        "destination, the attention to it times what it moves. The list is exact over all triples of all heads. "
+        "Counts are of the text: large effects are often of triples that no text has.",
+        "A head cannot mean a triple: it raises every out of a source from every destination that looks for the "
+        "source. A bug is a triple that it must raise because it raises two others, and that the text never has where"
+        " it could. Its cost is the loss that correcting each triple by itself takes off text it was not fitted on; "
+        "below zero, or within its error, the corrections are worth nothing.",
+    ),
+    "stream": (
+        "Which dimensions of the stream each writer has more or less to itself, how far the spaces that heads read "
+        "and write overlap beside what random directions would give, which heads take away what they read (negative "
+        "eigenvalues of `W_OV`; whether they do so at the token itself only attention tells), and how the embedding "
+        "and the unembedding share directions: a mix of 1 is the embedding's alone, -1 the unembedding's.",
+    ),
     "importance": (
         "Patterns and norm scales are held as the model made them; then the loss of all paths with at most k heads is "
         "taken for each k. Order 0 is the direct path, measured against a uniform guess; order 2 are virtual heads. The "
@@ -57,6 +89,17 @@ CAPTIONS = {
     "composition": "Composition scores, highest first",
     "induction-circuits": "Readers that match prefixes, with their best writers",
     "induction-gain": "Induction gain on repeated random tokens",
+    "induction-scatter": "Pairs of heads by positivity of the token-level term and of the reader's OV circuit",
+    "data-share": "Where the variance of scores comes from, on text",
+    "virtual-heads": "Virtual heads with the largest V-composition",
+    "copying-compared": "Every measure of copying, and whether they agree",
+    "skip-trigrams": "Skip-trigrams with the largest effects, all heads together",
+    "trigram-bugs": "Bugs implied by the skip-trigrams raised most",
+    "trigram-cost": "What correcting these triples takes off the loss of text they were not fitted on",
+    "write-shares": "Who writes where",
+    "memory": "Eigenvalues of W_OV in the stream, most erasing first",
+    "space-overlaps": "Spaces of different heads that overlap most",
+    "stream-components": "Joint principal components of embedding and unembedding",
     "importance": "Marginal loss reduction by path order",
     "in-context-score": "In-context-learning score",
     "loss-by-position": "Loss by position",
@@ -70,6 +113,10 @@ def summary(weights: Weights, tables: Mapping[str, Table], missing: Mapping[str,
         ("direct-path", _direct),
         ("heads", _heads),
         ("induction-circuits", _circuits),
+        ("induction-scatter", _corner),
+        ("copying-compared", _copying),
+        ("skip-trigrams", _trigrams),
+        ("trigram-cost", _cost),
         ("importance", _orders),
         ("induction-gain", _gain),
     ):
@@ -154,6 +201,47 @@ def _circuits(table: Table) -> list[str]:
             f"{row['reader_prefix_matching']:.2f}, copying {_short(row['reader_copying'], 2)}: {state}."
         )
     return lines
+
+
+def _corner(table: Table) -> list[str]:
+    row = next((r for r in table.rows() if r["corner"] is not None), None)
+    if row is None:
+        return ["Of no pair of heads is the token-level term known."]
+    return [
+        f"By weights alone, {row['reader']} through {row['writer']} is nearest to induction: positivity of the token-level "
+        f"term {row['qk']:.2f}, of its OV circuit {row['ov']:.2f}."
+    ]
+
+
+def _copying(table: Table) -> list[str]:
+    rows = table.rows()
+    copy = [r["head"] for r in rows if r["verdict"] == "copies"]
+    differ = [r["head"] for r in rows if r["agree"] is False]
+    named = ", ".join(copy) or "none"
+    return [f"By every measure these heads copy: {named}; the measures differ on {', '.join(differ) or 'none'}."]
+
+
+def _trigrams(table: Table) -> list[str]:
+    rows = table.rows()
+    if not rows:
+        return [f"No skip-trigrams: {table.meta.get('empty', 'no effects')}."]
+    row, text = rows[0], [r for r in rows if r["count"]]
+    names = [row[place] or f"#{row[place + '_id']}" for place in ("source", "destination", "out")]
+    there = f"; {len(text)} of the {len(rows)} largest stand in the text" if row["count"] is not None else ""
+    said = f"{names[0]} ... {names[1]} -> {names[2]} by {row['head']}, {row['effect']:.1f} logits"
+    return [f"Largest skip-trigram: {said}{there}."]
+
+
+def _cost(table: Table) -> list[str]:
+    rows = [r for r in table.rows() if r["cost_se"]]
+    if not rows:
+        return []
+    most = max(rows, key=lambda r: r["cost"])
+    worth = f"{most['cost']:.0e} ± {most['cost_se']:.0e} nats a token"
+    above = most["cost"] > 2 * most["cost_se"]
+    lead = "Skip-trigram bugs cost up to" if above else "What skip-trigram bugs cost cannot be told from nothing:"
+    looked = f"{most['head']}, on the {counted(most['triples'], 'triple')} looked at"
+    return [f"{lead} {worth} ({looked}; its own term takes off {most['benefit']:.2f})."]
 
 
 def _orders(table: Table) -> list[str]:

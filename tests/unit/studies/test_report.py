@@ -150,11 +150,27 @@ def test_report_into_a_file_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "report").read_text() == "mine"
 
 
+def test_the_circuits_of_the_known_model_in_the_report() -> None:
+    tables, said = study().tables, " ".join(study().summary)
+    best = tables["induction-scatter"].rows()[0]
+    assert (best["reader"], best["writer"]) == ("L1H0", "L0H0") and best["corner"] == pytest.approx(1)
+    assert "By weights alone, L1H0 through L0H0 is nearest to induction" in said
+    assert {r["head"]: r["verdict"] for r in tables["copying-compared"].rows()}["L1H0"] == "copies"
+    assert "By every measure these heads copy: L1H0" in said
+    keys = [r for r in tables["data-share"].rows() if (r["reader"], r["via"]) == ("L1H0", "K")]
+    assert keys[0]["source"] == "L0H0" and keys[0]["share"] > 0.5
+    assert [r["path"] for r in tables["virtual-heads"].rows()] == ["L0H0-L1H0"]
+    assert {r["writer"] for r in tables["write-shares"].rows()} == {"token", "position", "L0H0", "L1H0"}
+    assert "trigram-cost" in study().missing or "kip-trigram bugs cost" in said
+
+
 def test_without_text_or_counts_the_rest_is_studied() -> None:
     report = report_model(weights())
-    of_text = {"patterns on text", "importance", "loss-by-position", "in-context-score"}
-    assert set(report.missing) == {*of_text, "direct-path"}
-    assert set(report.tables) == {"heads", "composition", "induction-circuits", "induction-gain"}
+    of_text = {"patterns on text", "importance", "loss-by-position", "in-context-score", "data-share"}
+    assert set(report.missing) == {*of_text, "direct-path", "trigram-bugs", "trigram-cost"}
+    of_weights = {"heads", "composition", "induction-circuits", "induction-gain", "induction-scatter", "virtual-heads"}
+    of_weights |= {"copying-compared", "skip-trigrams", "write-shares", "memory", "space-overlaps", "stream-components"}
+    assert set(report.tables) == of_weights
     assert "no text" in report.tables["heads"].rows()[0]["flag"]
 
 
@@ -164,7 +180,8 @@ def test_the_words_of_a_report_without_text_hold_no_null() -> None:
     assert "None" not in said and "nan" not in said and "By path order" not in said
     assert "Not studied: direct-path (the model carries no bigram counts of its training text)." in said
     assert (
-        "Not studied: patterns on text, importance, loss-by-position, in-context-score (this model has no tok" in said
+        "Not studied: patterns on text, importance, loss-by-position, in-context-score, data-share (this model has"
+        in said
     )
     assert "loss, nats" not in dict(report.page.facts)
 
@@ -259,4 +276,4 @@ def test_a_model_without_layers_is_said_to_have_none() -> None:
     bare = random_weights(n_layers=0, n_heads=0, n_kv_heads=0, biases="none")
     said = " ".join(report_model(bare).summary)
     assert "A model with no layers" in said
-    assert "heads, copying, composition, induction-circuits (the model has no heads)." in said
+    assert "skip-trigrams, use of the stream, composition, induction-circuits (the model has no heads)." in said
