@@ -52,8 +52,10 @@ def test_names_and_files_persist_down_a_page(tmp_path: Path):
         ("```console\n$ scripts/no-such-script\n```\n", "does not exist"),
         ("```console\n$ curl example.org\n```\n", "no-run"),
         ("```python\nx = 1\n", "not closed"),
+        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "page.md:6: the page shows '2', the code prints '1'"),
+        ("```python\nprint(1)\n```\n\n```text\n1\n2\n```\n", "page.md:7: the page shows '2', the code prints None"),
     ],
-    ids=["python", "network", "command", "script", "other", "open"],
+    ids=["python", "network", "command", "script", "other", "open", "output", "more output"],
 )
 def test_a_failing_page_is_caught(tmp_path: Path, text: str, message: str):
     done = run_page_apart(write(tmp_path, text), tmp_path)

@@ -1,18 +1,23 @@
 """Run the code of a Markdown page: its `python` blocks as one script, its `console` commands in between, in order.
 
+A `text` block right behind a `python` block is what that block prints, line by line.
+
 As a program (`python -m support.documents PAGE`) it runs one page in the current folder, so that a page's names, files
 and imports are its own.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -94,17 +99,29 @@ def run_page(path: Path) -> None:
     """Run a page's python and console blocks in order, in the current folder. Raises what they raise."""
     # A page is a program its reader would type in: names persist from one block to the next.
     names: dict[str, Any] = {"__name__": "__main__"}
-    for block in blocks(path.read_text(encoding="utf-8")):
+    every = list(blocks(path.read_text(encoding="utf-8")))
+    for block, after in zip(every, [*every[1:], None], strict=True):
         if block.info == "python":
             # Blank lines in front give tracebacks the page's own line numbers.
             code = compile("\n" * (block.line - 1) + block.text, str(path), "exec")
-            exec(code, names)  # noqa: S102 (the project's own pages)
+            with redirect_stdout(io.StringIO()) as printed:
+                exec(code, names)  # noqa: S102 (the project's own pages)
+            if after is not None and after.info == "text":
+                _same(path, after, printed.getvalue())
         elif block.info == "console":
             for number, command in commands(block):
                 try:
                     run_command(command)
                 except PageProblem as problem:
                     raise PageProblem(f"{path.name}:{number}: {problem}") from None
+
+
+def _same(path: Path, shown: Block, printed: str) -> None:
+    """Raise PageProblem at the first line that a page shows otherwise than it was printed."""
+    lines = (text.rstrip() for text in shown.text.splitlines()), (text.rstrip() for text in printed.splitlines())
+    for number, (told, real) in enumerate(zip_longest(*lines), shown.line):
+        if told != real:
+            raise PageProblem(f"{path.name}:{number}: the page shows {told!r}, the code prints {real!r}")
 
 
 def run_page_apart(path: Path, folder: Path) -> subprocess.CompletedProcess[str]:

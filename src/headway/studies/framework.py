@@ -6,6 +6,7 @@ it. Induction heads are here the heads above layer 0 with prefix matching of at 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +26,7 @@ from headway.circuits.scatter import induction_scatter
 from headway.circuits.stream_use import stream_components
 from headway.circuits.trigram_bugs import skip_trigram_bugs
 from headway.circuits.trigrams import skip_trigrams
-from headway.errors import UsageError
+from headway.errors import UsageError, counted
 from headway.model.weights import Weights, check_weights
 from headway.paths.importance import term_importance
 from headway.studies.claims import CLAIMS, COMPOSES_Z, COPIES_Z
@@ -199,10 +200,16 @@ def _composition_below_chance(models: Models) -> Measured:
 
 
 def _k_composition_only(models: Models) -> Measured:
-    most = {via: max(r["score"] - r["null_rms"] for r in models.composition if r["via"] == via) for via in "QKV"}
-    other = max(most["Q"], most["V"])
-    words = ", ".join(f"{via} {value:+.3f}" for via, value in most.items()) + " above chance"
-    return Measured(most["K"] / other if other > 0 else float("inf") if most["K"] > 0 else None, words)
+    def above(row: dict[str, Any]) -> float:
+        return row["score"] - row["null_rms"]
+
+    rows = [r for r in models.composition if r["score"] is not None]
+    best = {via: max((r for r in rows if r["via"] == via), key=above) for via in "QKV"}
+    most, other = above(best["K"]), max(above(best["Q"]), above(best["V"]))
+    words = ", ".join(f"{via} {above(row):+.3f}" for via, row in best.items()) + " above chance"
+    if other > 0:
+        return Measured(most / other, words)
+    return Measured(math.inf if (best["K"]["z"] or 0) >= COMPOSES_Z else None, words)
 
 
 def _best_writers(rows: list[dict[str, Any]], reader: str) -> list[dict[str, Any]]:
@@ -227,9 +234,8 @@ def _positive_corner(models: Models) -> Measured:
     if not ours or not others:
         return Measured(None, "no induction heads" if not ours else "no other heads")
     least, most = min(ours), max(others)
-    return Measured(
-        least - most, f"at least {least:.2f} for {len(ours)} induction heads, at most {most:.2f} for others"
-    )
+    named = counted(len(ours), "induction head")
+    return Measured(least - most, f"at least {least:.2f} for {named}, at most {most:.2f} for others")
 
 
 def _erratum_previous_token(models: Models) -> Measured:
