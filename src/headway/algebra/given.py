@@ -1,4 +1,4 @@
-"""What callers hand over, checked in one place: tensors of real numbers, and whole numbers."""
+"""What callers hand over, checked in one place: tensors of real numbers, whole numbers, truth values."""
 
 from __future__ import annotations
 
@@ -30,4 +30,15 @@ def whole_number(value: object, what: str, *, least: int, where: str | None = No
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
         most = " and < 2^63" if isinstance(value, int) and value > least else ""
         raise UsageError(what, where=where, expected=f"a whole number >= {least}{most}", got=repr(value))
+    return value
+
+
+def true_or_false(value: object, what: str) -> bool:
+    """True or False itself. Raises UsageError for everything else, 1 and tensors too.
+
+    >>> true_or_false(True, "largest")
+    True
+    """
+    if not isinstance(value, bool):
+        raise UsageError(what, expected="True or False", got=repr(value)[:60])
     return value

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headway.algebra.chain import unit_factors
-from headway.algebra.given import whole_number
+from headway.algebra.given import true_or_false, whole_number
 from headway.algebra.low_rank import LowRank
 from headway.algebra.stream import Progress, checked_pair
 
@@ -46,7 +46,7 @@ def top_entries(product: LowRank, k: int, *, largest: bool = True, progress: Pro
     >>> found.values.tolist(), found.rows.tolist(), found.columns.tolist()
     ([5.0, 4.0, 3.0], [1, 1, 0], [0, 1, 1])
     """
-    k = whole_number(k, "k, the number of entries", least=0)
+    k, largest = whole_number(k, "k, the number of entries", least=0), true_or_false(largest, "largest")
     (left, right), exponent = unit_factors(checked_pair(product))
     k = min(k, len(left) * right.shape[1])
     nothing = torch.empty(0, dtype=torch.int64, device=left.device)

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headway.algebra.given import real_tensor, whole_number
+from headway.algebra.given import real_tensor, true_or_false, whole_number
 from headway.algebra.low_rank import LowRank
 from headway.errors import NotFinite, ShapeProblem, UsageError
 
@@ -94,7 +94,7 @@ def row_best(product: LowRank, k: int, *, largest: bool = True, progress: Progre
     tensor([[1, 2],
             [2, 0]])
     """
-    k = whole_number(k, "k, entries of each row", least=1)
+    k, largest = whole_number(k, "k, entries of each row", least=1), true_or_false(largest, "largest")
     left, right = checked_pair(product)
     m, n = len(left), right.shape[1]
     k = min(k, n)
@@ -172,14 +172,17 @@ def histogram(
 def centred(product: LowRank, axis: int) -> LowRank:
     """The product with its mean over rows (axis 0) or over columns (axis 1) taken out: still factored, no rank added.
 
-    M - 1 mean_i(M) = (L - 1 mean_i(L)) R. Raises UsageError for another axis.
+    M - 1 mean_i(M) = (L - 1 mean_i(L)) R. Raises UsageError for another axis, ShapeProblem
+    for what is no LowRank.
 
     >>> centred(LowRank(torch.tensor([[1.0], [3.0]]), torch.tensor([[1.0, 2.0]])), 0).dense()
     tensor([[-1., -2.],
             [ 1.,  2.]])
     """
-    if isinstance(axis, bool) or axis not in (0, 1):
-        raise UsageError("axis to centre over", expected="0 (rows) or 1 (columns)", got=repr(axis))
+    if isinstance(axis, bool) or not isinstance(axis, int) or axis not in (0, 1):
+        raise UsageError("axis to centre over", expected="0 (rows) or 1 (columns)", got=repr(axis)[:60])
+    if not isinstance(product, LowRank):
+        raise ShapeProblem("what to centre", expected="a LowRank [..., m, n]", got=type(product).__name__)
     first, last = product.factors[0], product.factors[-1]
     if axis == 0:
         return LowRank(first - first.mean(-2, keepdim=True), *product.factors[1:])

@@ -30,6 +30,7 @@ from headway.tables.table import Column, Table
 
 RARE_AND_COMMON = 0.04  # share of the vocabulary left out at each end, when frequencies are known
 _ROWS_AT_ONCE = 8
+_MOST = 1_000_000  # rows, tokens or copies: more is a slip
 _POOL = "the vocabulary without BOS"
 
 PREFIX_COLUMNS = {
@@ -98,8 +99,9 @@ def repeated_tokens(
     [[2, 0, 1, 2, 0, 1]]
     """
     for name, value, least in (("length", length, 1), ("copies", copies, 2), ("rows", rows, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise UsageError(f"{name} of repeated tokens", expected=f"a whole number >= {least}", got=repr(value))
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
+            expected = f"a whole number >= {least}" + (f" and <= {_MOST:,}" if isinstance(value, int) else "")
+            raise UsageError(f"{name} of repeated tokens", expected=expected, got=repr(value)[:40])
     check_seed(seed)
     d_vocab, bos = _vocabulary(config)
     ids = (token_pool(config) if pool is None else whole_ids(pool, "pool of tokens", "pool")).cpu().numpy()

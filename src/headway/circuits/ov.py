@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from headway.algebra.given import true_or_false
 from headway.algebra.low_rank import LowRank
 from headway.algebra.stream import centred as centred_over
 from headway.circuits.as_read import tokens_as_read
@@ -29,4 +30,4 @@ def ov_circuit(weights: Weights, head: str | HeadId, *, centred: bool = True) ->
     head = folded.head_id(head)
     ov = folded.head(head).ov
     product = LowRank(folded.W_U.detach(), *(f.detach() for f in ov.factors)) @ tokens_as_read(folded, head.layer)
-    return centred_over(product, 0) if centred else product
+    return centred_over(product, 0) if true_or_false(centred, "centred") else product

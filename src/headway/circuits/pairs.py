@@ -250,7 +250,7 @@ def check_via(via: str | None, vias: tuple[str, ...] = VIAS, *, one: bool = Fals
     """
     if via is None and not one:
         return vias
-    if via not in vias:
+    if not isinstance(via, str) or via not in vias:
         known = f"{', '.join(vias[:-1])} or {vias[-1]}"
         raise UsageError("unknown composition", expected=f"via {known}" + ("" if one else ", or None"), got=repr(via))
     return (via,)

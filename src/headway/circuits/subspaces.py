@@ -145,7 +145,7 @@ def _overlap(a: Tensor, b: Tensor, d: int) -> dict[str, Any]:
 
 
 def _kind(name: str | None) -> tuple[str, ...]:
-    if name is not None and name not in SPACES:
+    if name is not None and (not isinstance(name, str) or name not in SPACES):
         raise UnknownName(f"no space {name!r}", expected=" or ".join(SPACES))
     return SPACES if name is None else (name,)
 

@@ -16,7 +16,7 @@ PROCESSING = ("raw", "folded")
 def processed(weights: Weights, processing: str) -> Weights:
     """The weights as scores should see them: `raw`, or `folded` (norm gains folded and reads centred, never b_V)."""
     check_weights(weights)
-    if processing not in PROCESSING:
+    if not isinstance(processing, str) or processing not in PROCESSING:
         raise UsageError("unknown processing", expected=" or ".join(PROCESSING), got=repr(processing))
     if processing == "raw":
         return weights

@@ -28,7 +28,7 @@ from headway.behaviour.windows import batches, text_windows, token_losses
 from headway.circuits.trigram_bugs import bugs_among
 from headway.circuits.trigram_context import TrigramContext, assumed
 from headway.circuits.trigrams import chosen_heads, skip_trigrams
-from headway.errors import BadInput
+from headway.errors import BadInput, check_kind
 from headway.ids import HeadId
 from headway.model.forward import run
 from headway.model.weights import Weights, check_weights
@@ -93,6 +93,7 @@ def skip_trigram_cost(
     1.0
     """
     check_weights(weights)
+    check_kind(texts, CostTexts, "texts of a cost", expected="CostTexts(fit=ids, judge=other_ids)")
     asked = chosen_heads(weights, head)
     fit, judge = _ids(weights, texts.fit, "validation"), _ids(weights, texts.judge, "heldout")
     windows = [text_windows(ids, weights.config, limit=texts.limit) for ids in (fit, judge)]

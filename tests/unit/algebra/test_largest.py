@@ -147,5 +147,7 @@ def test_progress_and_odd_input():
             top_entries(product, -1)
         with pytest.raises(ShapeProblem, match=r"Pick one with \.at"):
             top_entries(LowRank(torch.ones(2, 3, 1), torch.ones(1, 4)), 1)
+        with pytest.raises(UsageError, match="largest; expected True or False"):
+            top_entries(product, 1, largest=torch.ones(2))  # pyright: ignore[reportArgumentType]
         with pytest.raises(NotFinite, match="NaN"):
             top_entries(LowRank(torch.full((3, 1), torch.nan), torch.ones(1, 4)), 1)

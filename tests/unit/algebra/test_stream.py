@@ -16,6 +16,7 @@ from support.unchecked import as_users_run_it
 
 row_best: Any = stream.row_best  # so that odd arguments can be written down
 histogram: Any = stream.histogram
+centre: Any = stream.centred
 SHAPES = [(7, 5, 3), (1, 9, 2), (9, 1, 1), (6, 6, 6), (4, 5, 9), (3, 11, 0)]
 
 
@@ -128,6 +129,9 @@ ODD: list[tuple[Any, Any, str]] = [
     (ShapeProblem, lambda: histogram(product_of(2, 2, 1), [0.0, 1.0]), "not a tensor"),
     (UsageError, lambda: centred(product_of(2, 2, 1), 2), "axis to centre over"),
     (UsageError, lambda: centred(product_of(2, 2, 1), True), "axis to centre over"),
+    (UsageError, lambda: centre(product_of(2, 2, 1), torch.ones(2)), "axis to centre over"),
+    (ShapeProblem, lambda: centre(torch.ones(2, 2), 0), "what to centre; expected a LowRank"),
+    (UsageError, lambda: row_best(product_of(2, 2, 1), 1, largest=1), "largest; expected True or False"),
 ]
 
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from headway.errors import BadInput
+from headway.errors import BadInput, UsageError
 from headway.model.forward import run
 from headway.sources.handmade.skip_trigram import skip_trigram_model
 from headway.studies import trigram_cost
 from headway.studies.trigram_cost import CostTexts, skip_trigram_cost
 from support.random_models import random_weights
+from support.unchecked import as_users_run_it
 
 RULES = [(3, 7, 5), (3, 8, 6)]
 
@@ -98,6 +99,11 @@ def test_changes_are_those_of_the_logits_themselves():
     moved = -logits.log_softmax(-1).gather(-1, windows[:, 1:, None]).sum()
     was = -clean.logits.log_softmax(-1).gather(-1, windows[:, 1:, None]).sum()
     assert problem.change(delta).sum() == pytest.approx(float(moved - was), abs=1e-9)
+
+
+def test_texts_that_are_none():
+    with as_users_run_it(), pytest.raises(UsageError, match=r"CostTexts\(fit=ids"):
+        skip_trigram_cost(planted(), texts="text")  # pyright: ignore[reportArgumentType]
 
 
 def test_models_without_texts_and_heads_without_triples():
