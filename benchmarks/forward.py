@@ -3,11 +3,13 @@
     .venv-bench/bin/python benchmarks/forward.py
 
 d_model 768, d_head 64, batch 2 of 512 tokens, LayerNorm, learned positions. Both record streams, norm scales, patterns and
-logits; ours also the scores. The vocabulary is small (1,000) so that the unembedding does not hide the layers.
+logits; ours also the scores. The vocabulary is small (1,000) so that the unembedding does not hide the layers. Each of the two
+comparisons has a process of its own.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import torch
@@ -27,7 +29,8 @@ def recorded(name: str) -> bool:
     return name.endswith(("hook_pattern", "hook_resid_pre", "hook_resid_post", "hook_scale"))
 
 
-def main() -> int:
+def measured(part: str) -> int:
+    """One comparison: `recorded` or `logits`."""
     torch.manual_seed(0)
     model = native(CONFIG).eval()
     for parameter in model.original_model.parameters():
@@ -53,13 +56,20 @@ def main() -> int:
         with torch.no_grad():
             logits(ours, tokens)
 
-    turns = {"headway run": lambda: run(ours, tokens), "transformer-lens run_with_cache": lens_run}
-    recording = show(
-        "recorded run", interleaved(turns, rounds=31), "headway run", {"transformer-lens run_with_cache": 1.2}
-    )
+    if part == "recorded":
+        turns = {"headway run": lambda: run(ours, tokens), "transformer-lens run_with_cache": lens_run}
+        bounds = {"transformer-lens run_with_cache": 1.2}
+        return 0 if show("recorded run", interleaved(turns, rounds=31), "headway run", bounds) else 1
     turns = {"headway logits": our_logits, "transformer-lens forward": lens_forward}
-    fast = show("logits", interleaved(turns, rounds=31), "headway logits", {"transformer-lens forward": 2.0})
-    return 0 if recording and fast else 1
+    bounds = {"transformer-lens forward": 2.0}
+    return 0 if show("logits", interleaved(turns, rounds=31), "headway logits", bounds) else 1
+
+
+def main() -> int:
+    if len(sys.argv) > 1:
+        return measured(sys.argv[1])
+    # A process each: how fast memory is got back depends on what was freed before.
+    return max(subprocess.call([sys.executable, __file__, part]) for part in ("recorded", "logits"))
 
 
 if __name__ == "__main__":

@@ -182,3 +182,11 @@ def test_reading_about_exercises_loads_no_torch(here: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, env=environment
     )
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_quiet_leaves_remarks_out_and_answers_in(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    (here / FILE_NAME).write_text("no progress at all")
+    code, out, err = learn(capsys, "list", "--quiet")
+    assert code == 0 and "2c" in out and err == ""
+    (here / FILE_NAME).write_text("no progress at all")
+    assert learn(capsys, "list")[2] != ""

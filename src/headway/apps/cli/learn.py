@@ -47,10 +47,17 @@ class Spoken:
         Language of statements, hints and reasons: en or zh.
     json
         Print JSON: {"schema": "headway/NAME@1", "meta": ..., "rows": [...]}.
+    quiet
+        No remarks on stderr.
     """
 
     lang: Literal["en", "zh"] = "en"
     json: Annotated[bool, Parameter(show_default=False)] = False
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], show_default=False)] = False
+
+    def remark(self, text: str) -> None:
+        """Say it on stderr, unless quiet."""
+        remark(text, Output(quiet=self.quiet))
 
 
 Id = Annotated[str, Parameter(help="An exercise, such as 2c; `headway learn list` has them all.")]
@@ -60,7 +67,7 @@ Spoil = Annotated[bool, Parameter(help="Show it although the exercise is not sol
 @learn.command(name="list")
 def list_(*, spoken: Spoken = Spoken()) -> None:
     """Every exercise in order, and how it stands in this folder."""
-    progress = _progress(Path(), spoken.lang)
+    progress = _progress(Path(), spoken)
     _show_rows("learn-list", [_row(entry.id, progress, spoken.lang) for entry in exercises()], progress, spoken)
 
 
@@ -118,7 +125,7 @@ def hint(
     from headway.errors import WriteProblem
 
     hints = exercise(id).words(spoken.lang).hints
-    progress = _progress(Path(), spoken.lang)
+    progress = _progress(Path(), spoken)
     shown = min(3, progress.entry(id).hints + 1) if level is None else level
     if shown not in (1, 2, 3):
         raise UsageError("--level", expected="1, 2 or 3", got=level)
@@ -137,7 +144,7 @@ def show(id: Id, *, spoil: Spoil = False, spoken: Spoken = Spoken()) -> None:
     """A known answer, as formula and as an answer file: after yours passed, or with --spoil."""
     lang = spoken.lang
     success = exercise(id).words(lang).success
-    if not spoil and not _progress(Path(), lang).entry(id).passed:
+    if not spoil and not _progress(Path(), spoken).entry(id).passed:
         raise UsageError(label("not_solved", lang=lang, id=id), next_step=label("all_the_same", lang=lang, id=id))
     from headway.exercises.workbook.solution import reference_code
 
@@ -158,7 +165,7 @@ def progress(folder: Path = Path(), *, spoken: Spoken = Spoken()) -> None:
     folder
         Where the answer files are; this folder when left out.
     """
-    found = _progress(folder, spoken.lang)
+    found = _progress(folder, spoken)
     rows = [_row(entry.id, found, spoken.lang) for entry in exercises()]
     _show_rows("learn-progress", [row for row in rows if row["attempts"] or row["hints"]], found, spoken)
 
@@ -181,7 +188,7 @@ def watch(
         return [path for path in (answer_file(one, Path()) for one in ids) if path is not None]
 
     every = label("answers", lang=spoken.lang, kinds=", ".join(SUFFIXES))
-    remark(label("watching", lang=spoken.lang, what=id or every, folder=Path.cwd()), Output())
+    spoken.remark(label("watching", lang=spoken.lang, what=id or every, folder=Path.cwd()))
     try:
         for path in saved_files(files, first=id is not None):
             _tell(check_answer(exercise_of(path), path, lang=spoken.lang), spoken, None)
@@ -204,27 +211,27 @@ def _tell(session: Session, spoken: Spoken, picture: Path | None) -> None:
     else:
         print(verdict_text(verdict, lang=spoken.lang, width=_width(), printed=session.printed))
     for text in session.remarks:
-        remark(f"headway: {text}", Output())
+        spoken.remark(f"headway: {text}")
     if picture is not None and verdict.picture is not None:
         write_picture(verdict.picture, picture, f"Exercise {verdict.id}")
-        remark(label("drawn", lang=spoken.lang, path=picture), Output())
+        spoken.remark(label("drawn", lang=spoken.lang, path=picture))
     elif picture is not None:
         _say("not_drawn", spoken, path=picture)
 
 
 def _say(name: str, spoken: Spoken, **facts: object) -> None:
     """A remark in the words of a label."""
-    remark(f"headway: {label(name, lang=spoken.lang, **facts)}", Output())
+    spoken.remark(f"headway: {label(name, lang=spoken.lang, **facts)}")
 
 
-def _progress(folder: Path, lang: str) -> Progress:
+def _progress(folder: Path, spoken: Spoken) -> Progress:
     from headway.exercises.workbook.session import aside
 
     if not folder.is_dir():
         raise UsageError("there is no such folder", where=str(folder))
     found = Progress.of(folder)
-    for text in aside(found, lang):
-        remark(f"headway: {text}", Output())
+    for text in aside(found, spoken.lang):
+        spoken.remark(f"headway: {text}")
     return replace(found, set_aside=None)
 
 
