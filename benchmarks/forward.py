@@ -3,8 +3,8 @@
     .venv-bench/bin/python benchmarks/forward.py
 
 d_model 768, d_head 64, batch 2 of 512 tokens, LayerNorm, learned positions. Both record streams, norm scales, patterns and
-logits; ours also the scores. The vocabulary is small (1,000) so that the unembedding does not hide the layers. Each of the two
-comparisons has a process of its own.
+logits; ours also the scores. The vocabulary is small (1,000) so that the unembedding does not hide the layers. Each of the
+two comparisons has a process of its own.
 """
 
 from __future__ import annotations
